@@ -68,7 +68,7 @@ def program_for(format_name: str) -> str:
 
 
 def network_of(topology: Topology) -> Network:
-    """What is plugged in where: rank k on port k."""
+    """Return what is plugged in where: rank k on port k."""
     hosts = tuple(Host(node.host, mac_number(mac_of(rank + 1)), rank) for rank, node in enumerate(topology.workers))
     return Network(topology.switch.host, mac_number(mac_of(SWITCH_BYTE)), hosts, DATA_PORT)
 

@@ -17,7 +17,7 @@ import click
 
 @cache
 def machine() -> dict[str, Any]:
-    """What measurements depend on: processor, cores that this process may use, kernel, and versions of what runs."""
+    """Facts that measurements depend on: processor, cores that this process may use, kernel, versions of what runs."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
     return {
@@ -46,8 +46,8 @@ def path(name: str) -> Path:
 
 
 def load(name: str) -> dict[str, Any] | None:
-    """What was kept: the content with "date" and "machine"; None if nothing was, on this machine, or if it cannot be
-    read."""
+    """Return the content that was kept, with "date" and "machine"; None if nothing was, on this machine, or if it
+    cannot be read."""
     try:
         kept = json.loads(path(name).read_text())
     except (FileNotFoundError, json.JSONDecodeError):

@@ -89,8 +89,8 @@ def typed() -> str | None:
 
 
 def need_working_folder(ctx: click.Context) -> None:
-    """For the callback of a group, whose subcommand needs one. Raises `NoWorkingFolder`, but not for who asks for help
-    only."""
+    """Require a working folder in the callback of a group, whose subcommand needs one. Raises `NoWorkingFolder`, but
+    not for who asks for help only."""
     words = itertools.takewhile(lambda word: word != "--", ctx.meta.get(TYPED, ()))
     if not set(ctx.help_option_names).intersection(words):
         require_working_folder()
@@ -155,7 +155,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def with_hint(error: click.ClickException) -> click.ClickException:
-    """Of a value that is none of a few: the error with the nearest of them."""
+    """Return ``error``; if it is of a value that is none of a few, with the nearest of them."""
     if not isinstance(error, click.BadParameter) or error.param is None:
         return error
     kind = error.param.type

@@ -160,14 +160,14 @@ class Place:
     trunk: str | None
 
     def about(self) -> dict[str, Any]:
-        """For programs: what is not as usual."""
+        """Facts for programs: what is not as usual."""
         links: dict[str, Any] = {"link": self.link} if self.link else {}
         trunks = {"trunk": self.trunk or self.link} if self.link else {}
         return links | ({"racks": self.racks} | trunks if self.racks else {})
 
 
 def _all_reduces(place: Place, format_: str) -> list[dict[str, Any]]:
-    """What the report says of all-reduces beside the trainings; nothing, where they cannot be measured."""
+    """Measure the all-reduces of the report, beside the trainings; nothing, where they cannot be measured."""
     with Steps() as steps:
         task = steps.task("all-reduces for the report", len(THROUGHPUT_BYTES))
         try:

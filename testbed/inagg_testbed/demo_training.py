@@ -31,7 +31,7 @@ WORKERS_MAX: Final = TRAINING_DIGITS // BATCH
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What sums the gradients: the system that is at ``switch``, told ``options``; Gloo if there is no switch."""
+    """System that sums the gradients: the one at ``switch``, told ``options``; Gloo if there is no switch."""
 
     system: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -48,20 +48,20 @@ class Outcome:
     accuracies: list[float]
     """At the end, on the test data, by seed; 0 to 1."""
     losses: list[float]
-    """Of the last step, in the mean of the workers, by seed."""
+    """Losses of the last step, in the mean of the workers, by seed."""
     parameters: list[int]
     """CRC-32 of rank 0's parameters at the end, by seed, to compare trainings by."""
     step_ms: float
     bytes_up_per_step: float
     """Sent by one worker: the payload of our datagrams, or of Gloo's connections (with links, with headers)."""
     steps: int
-    """Of one training."""
+    """Steps of one training."""
     same_parameters: bool
     """All workers ended with the same parameters, bit for bit, whatever the seed."""
     seconds_by_step: list[list[float]] = field(default_factory=list)
-    """Of rank 0, by seed."""
+    """Seconds of rank 0, by seed."""
     losses_by_step: list[list[float]] = field(default_factory=list)
-    """Of rank 0, by seed."""
+    """Losses of rank 0, by seed."""
 
     @property
     def accuracy(self) -> float:
@@ -104,7 +104,7 @@ def run_trainings(
 
 
 def _of_rank(training: Training, topology: Topology, rank: int) -> tuple[str, dict[str, Any]]:
-    """What a rank is told of it."""
+    """Return what a rank is told of ``training``: its system and options."""
     switch = training.switch
     where = {} if switch is None else {"switch": switch_for(topology, rank, switch.control, switch.leaves)}
     return training.system, training.options | where

@@ -1,4 +1,4 @@
-"""What `inagg demo` says at the end: a table, what follows from it, and how to go on."""
+"""Last words of `inagg demo`: a table, what follows from it, and how to go on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def accuracy_text(accuracies: Sequence[float]) -> str:
 
 
 def conclusions(outcomes: Sequence[Outcome]) -> list[str]:
-    """What the trainings show, as sentences: speed and bytes first. None without Gloo to compare with."""
+    """Sentences on what the trainings show: speed and bytes first. None without Gloo to compare with."""
     theirs = next((outcome for outcome in outcomes if outcome.system == "gloo"), None)
     ours = next((outcome for outcome in outcomes if outcome.system in ("software", "tree")), None)
     if ours is None or theirs is None:
@@ -91,7 +91,7 @@ def compare_accuracies(ours: Outcome, theirs: Outcome) -> str:
 
 
 def go_on() -> list[str]:
-    """What to try next, as lines: commands that can be typed as they stand."""
+    """Lines on what to try next: commands that can be typed as they stand."""
     inagg, python = command_path("inagg"), command_path("python")
     example = "examples/ddp_hook.py"
     script = example if Path(example).is_file() else "train.py"

@@ -1,4 +1,4 @@
-"""What is installed with an extra only: asked for before any work begins."""
+"""Modules that are installed with an extra only: asked for before any work begins."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def require(*modules: str) -> None:
 
 
 def missing(*modules: str) -> list[str]:
-    """Those that are not installed."""
+    """Return those of ``modules`` that are not installed."""
     return [name for name in modules if importlib.util.find_spec(name) is None]

@@ -19,7 +19,7 @@ class LoggedProcess:
     """A process from `_start` to `stop`; a context manager."""
 
     stop_signals: ClassVar[tuple[signal.Signals, ...]] = (signal.SIGTERM,)
-    """What tells it to end."""
+    """Signals that tell it to end."""
     stop_limit_s: ClassVar[float] = 5.0
     """How long it may take then, until it is killed."""
 

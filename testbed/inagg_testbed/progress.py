@@ -79,7 +79,7 @@ class Task:
         self._tell(self._begun, self._done, doing)
 
     def _tell(self, number: int, timed: int, more: str) -> None:
-        """That step ``number`` is done, or has begun; so many have been ``timed``."""
+        """Tell that step ``number`` is done, or has begun; so many have been ``timed``."""
         if self._shown.bars is not None and self._bar is not None:
             self._shown.bars.update(self._bar, completed=self._done, description=f"{self._name}  {more}".rstrip())
         elif (now_s := time.monotonic()) - self._said_s >= SAY_EVERY_S:

@@ -1,4 +1,4 @@
-"""What a line of results says of how it was measured, so that it can be read, and repeated, a year later."""
+"""Facts in a line of results on how it was measured, so that it can be read, and repeated, a year later."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def setup() -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Of what JSON has no name for: a path is told whole, wherever the results are read."""
+    """Text of what JSON has no name for: a path is told whole, wherever the results are read."""
     return str(value.absolute()) if isinstance(value, Path) else str(value)

@@ -23,7 +23,7 @@ class Terminated(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
-        """As a shell says it of a process that the signal has ended."""
+        """Exit code that a shell tells of a process that the signal has ended."""
 
 
 @contextmanager

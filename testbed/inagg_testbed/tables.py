@@ -14,15 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 PIPED_WIDTH: Final = 160
-"""Of tables that go to a file, where nobody says how wide it is (COLUMNS)."""
+"""Width of tables that go to a file, where nobody says how wide it is (COLUMNS)."""
 LONG: Final = 24
-"""Of a text: more may be broken over lines."""
+"""Width of a text: more may be broken over lines."""
 FOLDED: Final = 16
 """A column of long texts is not narrower."""
 PARTS_MAX: Final = 2
 """Tables whose first column is folded in each: more are harder to read than lines."""
 ENDLESS: Final = 1_000_000
-"""Of its lines: what reads them line by line finds a row, or a sentence, in one."""
+"""Width of a file's lines: what reads them line by line finds a row, or a sentence, in one."""
 
 
 def console() -> Console:
@@ -75,7 +75,7 @@ def print_table(
 
 
 def _widths(name: str, cells: Sequence[str], fold: bool) -> tuple[int, int]:
-    """Of a column, the least and the most; the same, unless it has long texts, which may ``fold``."""
+    """Least and most width of a column; the same, unless it has long texts, which may ``fold``."""
     most = max(map(cell_len, [name, *cells]))
     if not fold or most <= LONG:
         return most, most

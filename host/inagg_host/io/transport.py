@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from inagg_host.closed import ignore
 from inagg_host.core import Engine, Operation
 from inagg_host.io.phases import Phase, Ranges, Stopwatch, tracing
 from inagg_host.stats import Counters
@@ -174,6 +175,7 @@ class Transport:
                     os.close(self._wake)
                     self._wake = -1
                 os.close(self._bell)
+            self._finished = self._failed = ignore
 
     def _route(self) -> None:
         self._peers = [shard.address for shard in self.engine.epoch.shards]

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import grpc
 
+from inagg_host.closed import ignore
 from inagg_host.config import Config, ConfigError
 from inagg_host.errors import CLOSED_JOINING
 from inagg_proto import GRPC_PREAMBLE, LEAF_SAYS, SECRET_METADATA, bearer, why_unlike
@@ -201,6 +202,7 @@ class Calls:
     def close(self) -> None:
         """End all calls. Returns in `control_channel.CLOSE_S` at most."""
         control_channel.close_channel(self._channel)
+        self._stop = ignore
 
     def explain(self, error: grpc.RpcError) -> SessionError:
         """The error of a call, in words for people. Where TLS may be the cause, this connects once more."""

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from inagg_host import warmup
+from inagg_host.closed import ignore
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
 from inagg_host.errors import NO_THREAD, AllReduceError, advised, over_text
@@ -77,10 +78,10 @@ class Network:
         self._put_off: deque[Callable[[], None]] = deque()  # of `_aside`
         self._in_vain = 0
         self._closed = threading.Event()
-        self._started = threading.Event()  # there is a transport, or there will be none
+        self._started = started = threading.Event()  # there is a transport, or there will be none
 
         def stop_starting() -> str | None:
-            return None if self._started.is_set() else stop()
+            return None if started.is_set() else stop()
 
         self._session = Session(config, self._on_loss, self._on_credit, stop_starting, self._round_trip_s)
         self._session.calls.level = level
@@ -159,6 +160,7 @@ class Network:
         unfinished = [*(task for task, _ in self._tasks.values()), *self._late]
         self._tasks.clear()
         self._late.clear()
+        self._finished = self._broken = ignore
         return unfinished
 
     # --- where the transport calls ---

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from inagg_host.closed import ignore
 from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_host.errors import advised, brief
@@ -291,3 +292,4 @@ class Session:
             if thread is not threading.current_thread():
                 thread.join()
         self.calls.close()
+        self._lost = self._credited = self._round_trip_s = ignore

@@ -1,4 +1,4 @@
-"""What a hook's compressor remembers, as plain tensors, numbers and strings: for `torch.save`, which reads it back with
+"""Memories of a hook's compressor, as plain tensors, numbers and strings: for `torch.save` and `torch.load`, with
 ``weights_only=True``, and for `torch.distributed.checkpoint`."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .compressed import Compression
 
 
 def save(compressor: Compressor | None, compression: Compression | None, rank: int) -> dict[str, Any]:
-    """Of a rank, of which the memories are its own: their key has the rank, so that all ranks' fit one checkpoint."""
+    """Return a rank's state. Memories are its own: their key has the rank, so that all ranks' fit one checkpoint."""
     memories: Memories = {} if compression is None else compression.memories
     return {
         "compressor": str(compressor),

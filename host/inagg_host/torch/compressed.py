@@ -68,7 +68,7 @@ def spans(bucket: GradBucket) -> list[tuple[int, int]]:
 
 
 class Compression:
-    """What is remembered of each parameter, and how often which was compressed. Can be pickled.
+    """Memories of all parameters, and how often each was compressed. Can be pickled.
 
     Parameters are numbered as they are first seen. The first time DDP has them all in one bucket (or, if it looks for
     unused ones, in buckets that stay as they are), in an order that the model alone decides: so the numbers are the
@@ -93,7 +93,7 @@ class Compression:
             memory.step = max(memory.step, step)
 
     def places(self, bucket: GradBucket) -> list[Place]:
-        """Which parameters a dense bucket has."""
+        """Return the place of each parameter of a dense bucket."""
         return [(number, *span) for number, span in zip(self._number(bucket), spans(bucket), strict=True)]
 
     def _number(self, bucket: GradBucket) -> list[int]:
@@ -117,7 +117,7 @@ class Compression:
 
 
 class Apart:
-    """Those parameters of a bucket that a process group averages exactly."""
+    """Parameters of a bucket that a process group averages exactly."""
 
     def __init__(self, bucket: GradBucket, mask: Sequence[bool], group: dist.ProcessGroup) -> None:
         """Begins. ``mask``: which of the bucket's parameters they are."""
@@ -141,8 +141,8 @@ class Apart:
 
 
 class Streams:
-    """Of one device: to the host and back. They are two, since the next bucket's values may not be computed yet when
-    sums are to go to the device."""
+    """Streams of one device: to the host and back. They are two, since the next bucket's values may not be computed yet
+    when sums are to go to the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._to_host, self.to_device = DeviceStream(device), DeviceStream(device)
@@ -186,7 +186,7 @@ class CompressedSums:
 
     @property
     def counts(self) -> Counter[str]:
-        """As `Exchange.counts`."""
+        """Counts of the exchange: see `Exchange.counts`."""
         return self._exchange.counts
 
     def average(self, compressor: Compressor, bucket: GradBucket, apart: Apart) -> TensorWork:

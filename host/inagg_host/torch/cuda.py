@@ -42,18 +42,18 @@ from .work import TensorWork
 log = logging.getLogger("inagg")
 
 FLOAT_TYPES = {dtype: float_type for float_type, dtype in DTYPES.items()}
-"""What the switch can sum, and what the engine calls it."""
+"""Types that the switch can sum, and the engine's names of them."""
 
 
 LOOK_S = 0.5
 """How often somebody asks whether the device still works."""
 LOOKS = 10
-"""For as many looks the answer is waited for at the end."""
+"""Number of `LOOK_S` for which the end waits for the answer."""
 
 
 class Stage:
-    """Of one job and one device. Made by the first tensor, which waits for kernels to be compiled; all that come later
-    do not."""
+    """One device's part in one job. The first tensor makes it, and waits for kernels to be compiled; later tensors do
+    not."""
 
     def __init__(self, arrays: AllReduce, platform: Platform) -> None:
         refuse_capture(platform.device)
@@ -79,8 +79,8 @@ class Stage:
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, turn: int, tag: int, scatter: bool
     ) -> TensorWork:
-        """As `TensorAllReduce.submit`, of tensors that were checked; ``result``: what the work says that it has made.
-        Calls are in the order of the job."""
+        """Submit as `TensorAllReduce.submit` does, but tensors that were checked; ``result``: what the work says that
+        it has made. Calls are in the order of the job."""
         begin = self._encode if self._encodes and tensor.nbytes > self._copied_bytes else self._copy
         with self.device.here():
             if tensor.is_cuda:
@@ -226,7 +226,7 @@ class Stage:
 
     @property
     def unfinished(self) -> list[Future[None]]:
-        """What was submitted and is not over."""
+        """Futures of what was submitted and is not over."""
         return list(self._flights)
 
     def close(self) -> None:

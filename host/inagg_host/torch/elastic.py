@@ -20,7 +20,7 @@ from .options import GroupOptions
 
 
 class ProcessGroupInagg(ProcessGroupWrapper):
-    """What `torchft.Manager` takes as ``pg``: sums go through the switch, the rest through Gloo (or NCCL)."""
+    """Process group for `torchft.Manager` (``pg``): sums go through the switch, the rest through Gloo (or NCCL)."""
 
     def __init__(self, timeout: timedelta = timedelta(seconds=60), **options: Unpack[GroupOptions]) -> None:
         """``timeout``: of an operation, and of how long replicas wait for each other when a quorum begins; that of the
@@ -55,5 +55,5 @@ class ProcessGroupInagg(ProcessGroupWrapper):
         super().shutdown()
 
     def getBackendName(self) -> str:  # noqa: N802  # torch calls it
-        """As torchft names its own."""
+        """Return a name like those of torchft's own groups."""
         return "torchft-inagg"

@@ -1,4 +1,4 @@
-"""Which number format a process group's sums go in: the most exact one, unless a lossy one was asked for by name.
+"""Number format of a process group's sums: the most exact one, unless a lossy one was asked for by name.
 
 A hook sees gradients alone, which bear unbiased rounding. A process group sees whatever is summed: statistics of batch
 normalization, activations of tensor parallelism, averaged parameters.
@@ -28,7 +28,7 @@ class _Blocks(threading.local):
 _own = _Blocks()
 _lock = threading.Lock()
 _of_all: list[str] = []
-"""Of all threads, in the order in which they began."""
+"""Formats of the blocks of all threads, in the order in which they began."""
 
 
 def in_force() -> str | None:
@@ -66,7 +66,7 @@ def exact() -> AbstractContextManager[None]:
 
 
 def lossy(name: str = "nat8") -> AbstractContextManager[None]:
-    """As `exact`, in a format of `inagg_wire.formats`. Raises `ConfigError` if there is none of that name."""
+    """Version of `exact` for a format of `inagg_wire.formats`. Raises `ConfigError` for `EXACT` and unknown names."""
     try:
         job_format(name)
     except ValueError as error:

@@ -60,7 +60,7 @@ PLUMBING = (
     "_start_coalescing",
     "_wait_for_pending_works",
 )
-"""What torch asks a group about its C++ backends."""
+"""Methods of a group that torch calls about its C++ backends."""
 
 
 def eager(method: Callable[P, T]) -> Callable[P, T]:
@@ -102,7 +102,7 @@ class ForwardingGroup(ProcessGroup):
 
     @property
     def group_desc(self) -> str:
-        """What the group is for."""
+        """Torch's description of the group."""
         return self._desc
 
     def getGroupName(self) -> str:  # noqa: N802
@@ -176,7 +176,7 @@ def _replacement(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
 
 
 def batch_isend_irecv(ops: Any) -> list[dist.Work]:
-    """What torch's function does, and for a `ForwardingGroup` what it would do for the inner group."""
+    """Do what torch's function does, and for a `ForwardingGroup` what it would do for the inner group."""
     function: Any = inspect.unwrap(distributed_c10d.batch_isend_irecv)
     one_by_one: Callable[[Any], list[dist.Work]] = function.inagg_replaced  # for all but its own class
     if not isinstance(ops, list) or not ops or not isinstance(ops[0], dist.P2POp):

@@ -41,11 +41,11 @@ class _Sum:
 
     target: torch.Tensor
     whole: torch.Tensor
-    """Of the target's size and a little more, so that it has equal parts: the values, then the sums."""
+    """Memory of the tensor's size and a little more, so that it has equal parts: the values, then the sums."""
     parts: torch.Tensor
-    """What the host's ranks have of this rank's part, a row each; or one row, their sum."""
+    """Values of this rank's part, a row from each of the host's ranks; or one row, their sum."""
     scatters_on: DeviceStream | None
-    """Of a device: where all is done until the sums are submitted; what follows is done in the arrival's. They are
+    """A device's stream where all is done until the sums are submitted; what follows is done in the arrival's. They are
     two, so that the next tensor's sums are in the network while those of this one are awaited."""
     scattered: dist.Work
     divisor: int
@@ -64,8 +64,8 @@ class _Sum:
 
 
 class HostAllReduce:
-    """As `TensorAllReduce`, of ranks that are several on each host. Sums are begun in one order on all ranks, and so is
-    what follows: a thread submits to the switch, another gathers."""
+    """Version of `TensorAllReduce` for hosts of several ranks. Sums are begun in one order on all ranks, and so is what
+    follows: a thread submits to the switch, another gathers."""
 
     def __init__(self, sums: TensorAllReduce, scatter: ProcessGroup, gather: ProcessGroup) -> None:
         """``sums``: over the ranks of the same place on all hosts. ``scatter`` and ``gather``: two groups of this
@@ -90,9 +90,9 @@ class HostAllReduce:
         scatter: bool = False,
         divide_first: bool = False,
     ) -> TensorWork:
-        """As `TensorAllReduce.submit`; ``wait`` makes no difference. Raises ValueError for ``contributed``: it would be
-        of the host's sums. What is raised while it begins, for want of memory, say, ends the job for all ranks: those
-        of this host have begun to sum inside."""
+        """Submit as `TensorAllReduce.submit` does; ``wait`` makes no difference. Raises ValueError for ``contributed``:
+        it would be of the host's sums. An error while it begins, for want of memory, say, ends the job for all ranks:
+        those of this host have begun to sum inside."""
         turn = self.arrays.take_turn()
         if contributed is not None:
             raise ValueError("where a host sums inside first, no rank has what it contributes")
@@ -209,22 +209,22 @@ class HostAllReduce:
 
     @property
     def arrays(self) -> AllReduce:
-        """Of this rank's part, over all hosts."""
+        """All-reduce of this rank's part, over all hosts."""
         return self._sums.arrays
 
     @property
     def counters(self) -> Counters:
-        """What this rank has sent to the switch and had from it, brought up to date."""
+        """Counters of what this rank has sent to the switch and had from it, brought up to date."""
         return self._sums.counters
 
     def drain(self) -> None:
-        """As `TensorAllReduce.drain`."""
+        """Wait as `TensorAllReduce.drain` does."""
         if os.getpid() != self._process:
             return
         wait_for_all(list(self._unfinished), self.arrays.config.timeout_s)
 
     def close(self, reason: str = "", end: bool = False) -> None:
-        """As `TensorAllReduce.close`."""
+        """Leave the job, or end it, as `TensorAllReduce.close` does."""
         if os.getpid() != self._process:
             return
         with self._lock:

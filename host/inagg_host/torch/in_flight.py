@@ -23,7 +23,7 @@ from .gpu.stream import Event
 _lost = list[object]()
 """Memory of which nobody knows whether a device still uses it."""
 _keeping = SerialExecutor("inagg-keep")
-"""What a device may still use, of operations that were not submitted. The interpreter's end waits for it."""
+"""Keeper of what a device may still use, of operations that were not submitted. The interpreter's end waits for it."""
 
 
 class InFlight:

@@ -80,7 +80,7 @@ def gather(group: ProcessGroup, data: bytes) -> list[bytes]:
 
 
 def _gather(group: ProcessGroup, data: npt.NDArray[np.uint8]) -> list[bytes]:
-    """As `gather`, of 1-D arrays that are of one size on all ranks."""
+    """Version of `gather` for 1-D arrays that are of one size on all ranks."""
     mine = torch.from_numpy(data)
     parts = [torch.empty_like(mine) for _ in range(group.size())]
     group.allgather([parts], [mine]).wait()
@@ -115,7 +115,7 @@ def timeout_of(group: dist.ProcessGroup) -> timedelta:
 
 
 def collect(group: dist.ProcessGroup, data: bytes) -> list[bytes]:
-    """As `gather`, of a group that torch.distributed knows."""
+    """Version of `gather` for a group that torch.distributed knows."""
     everyone = [b""] * group.size()
     dist.all_gather_object(everyone, data, group=group)
     return everyone
@@ -128,7 +128,7 @@ class ArrayGroup:
     """
 
     def __init__(self, store: Store, rank: int, workers: int, timeout: timedelta) -> None:
-        """As `make_inner`."""
+        """Arguments are those of `make_inner`."""
         self._made: ProcessGroup | None = make_inner(store, rank, workers, timeout, cuda=False)
 
     @property

@@ -36,13 +36,13 @@ from .tensors import DEVICES, TensorAllReduce, check
 from .work import TensorWork, failed
 
 ONLY_LABELS = ("world", "ddp")
-"""Of groups that a process has one of."""
+"""Labels of groups that a process has one of."""
 
 NO_ROOM = "no room for job"
 """Part of the switch's refusal where other jobs have its slots."""
 
 PLACE_CHARS_MAX = len(".999")
-"""Of what is added for the jobs of a host's ranks."""
+"""Most characters that are added for the jobs of a host's ranks."""
 
 
 class GroupJob:
@@ -74,12 +74,12 @@ class GroupJob:
         self._spare: ArrayGroup | None = None
         self._closed = False
         self._failed = ""
-        """What went wrong with this rank, if it was closed since something did."""
+        """Error of this rank, if it was closed because of one."""
 
     # --- what goes where ---
 
     def divisor(self, op: Any) -> int | None:
-        """By what to divide sums for ``op``; None if the switch does not do it."""
+        """Return the divisor of sums for ``op``; None if the switch does not do it."""
         # The option on the left: ReduceOp compares with its own enumeration, the enumeration with nothing else.
         if op == ReduceOp.SUM:
             return 1
@@ -198,7 +198,7 @@ class GroupJob:
 
     @property
     def counters(self) -> Counters:
-        """What this rank has done in this group, brought up to date."""
+        """Counters of what this rank has done in this group, brought up to date."""
         counters = Counters() if self._sums is None else self._sums.counters
         return replace(counters, inner={**counters.inner, **self.inner})
 
@@ -267,8 +267,8 @@ def _name(op: Any) -> str:
 
 
 def _resolve_alike(resolve: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None) -> Settings:
-    """What ``resolve`` gives, if that is alike on all ranks where it must be: which tensors go through the switch, and
-    how. Else, and if it fails on one of them, all of them get a `ConfigError`: none is left to wait for the others."""
+    """Return what ``resolve`` gives, if that is alike on all ranks where it must be: which tensors go through the
+    switch, and how. Else, and if it fails on one, all of them get a `ConfigError`: none is left to wait for others."""
     settings, said, error = None, {}, None
     try:
         settings = resolve()

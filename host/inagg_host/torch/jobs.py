@@ -54,7 +54,7 @@ class GroupJobs:
 
     @property
     def counters(self) -> Counters:
-        """What this rank has done in all of them, brought up to date."""
+        """Counters of what this rank has done in all of them, brought up to date."""
         return reduce(add, [job.counters for job in self._all()])
 
     def close(self) -> None:

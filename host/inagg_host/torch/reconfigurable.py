@@ -76,8 +76,8 @@ class ReconfigurableGroup(InaggGroup):
         self._leave()
 
     def get_reconfigure_handle(self) -> str:
-        """By which others reach this rank: where its store listens, and a name that no other has. The same for as long
-        as the group lives. Raises `ConfigError` where no switch is named or there is no way to it."""
+        """Return a handle by which others reach this rank: where its store listens, and a name that no other has. It is
+        the same as long as the group lives. Raises `ConfigError` where no switch is named or there is no way to it."""
         if self._meeting_place is None:
             host = self._host()
             self._meeting_place = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=self._timeout)
@@ -147,7 +147,7 @@ class ReconfigurableGroup(InaggGroup):
     getRank, getSize = rank, size  # noqa: N815  # C++ calls these
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """As of `InaggGroup`; also of the members that come next."""
+        """Set the limit as `InaggGroup` does, also for the members that come next."""
         self._timeout = timeout
         if not isinstance(self.inner, _Nobody):
             super().set_timeout(timeout)

@@ -118,7 +118,7 @@ class TensorAllReduce:
                     self._close_stages()
 
     def stage(self, device: torch.device) -> Stage:
-        """What sums tensors of a device; with the lock. The first time it compiles."""
+        """Return the stage that sums tensors of a device; with the lock. The first time it compiles."""
         if device not in self._stages:
             self._stages[device] = Stage(self.arrays, self._platforms[device.type](device))
         return self._stages[device]
@@ -144,7 +144,7 @@ class TensorAllReduce:
 
     @property
     def counters(self) -> Counters:
-        """What this rank has done, brought up to date."""
+        """Counters of what this rank has done, brought up to date."""
         return self.arrays.counters
 
     def drain(self) -> None:

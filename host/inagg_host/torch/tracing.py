@@ -16,7 +16,7 @@ from inagg_host.io.phases import trace_with
 T = TypeVar("T")
 
 ALL_REDUCE = "inagg::all_reduce"
-"""Of a bucket of DDP's, from the submission to the end, also while the submitting thread does other things."""
+"""All-reduce of a DDP bucket, from the submission to the end, also while the submitting thread does other things."""
 SUBMIT = "inagg::submit"
 """Handing a tensor to the network."""
 WAIT = "inagg::wait"

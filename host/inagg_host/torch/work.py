@@ -29,10 +29,10 @@ BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
 """If 1, whoever waits for the sums of CUDA tensors waits on the host."""
 
 LEAST = timedelta(milliseconds=1)
-"""Of a limit: inner groups count in milliseconds, and take none for no limit."""
+"""Shortest limit: inner groups count in milliseconds, and take none for no limit."""
 
 NO_TIMEOUT = timedelta(0)
-"""What c10d says for "as long as the group's timeout"."""
+"""Value that c10d gives for "as long as the group's timeout"."""
 
 
 class TensorWork(dist.Work):
@@ -65,7 +65,7 @@ class TensorWork(dist.Work):
         return True
 
     def wait_here(self, timeout: timedelta = NO_TIMEOUT) -> None:
-        """As `wait`, and a profiler does not see it."""
+        """Wait as `wait` does, unseen by a profiler."""
         if self._arrival is not None:
             refuse_capture(self._arrival.device)
         if self._arrival is None or not self._arrival.coming or timeout or self._blocking or self._pending.done():
@@ -141,7 +141,7 @@ class TensorWork(dist.Work):
         return self.is_completed() and self._pending.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What went wrong, if it is over."""
+        """Return the error of the work, if it is over."""
         return self._pending.exception() if self._pending.done() else None
 
     def result(self) -> list[torch.Tensor]:
@@ -202,7 +202,7 @@ class JoinedWork(dist.Work):
         return self._future
 
     def _devices(self) -> list[int | str | torch.device]:
-        """Those that have streams."""
+        """Return the devices that have streams."""
         return list(dict.fromkeys(tensor.device for tensor in self._tensors if tensor.device.type == "cuda"))
 
     def _take(self, futures: list[Future[Any]]) -> list[torch.Tensor]:
@@ -231,7 +231,7 @@ class JoinedWork(dist.Work):
         return all(work.is_success() for work in self._works)
 
     def exception(self) -> Any:
-        """What went wrong with the first that failed, of those that are over."""
+        """Return the error of the first that failed, of those that are over."""
         return next((e for work in self._works if (e := work.exception()) is not None), None)
 
     def result(self) -> list[torch.Tensor]:

@@ -33,7 +33,7 @@ log = structlog.get_logger("inagg.switch")
 
 
 class Silence:
-    """What one shard owes, by looks. Sans-IO."""
+    """Looks in a row at which one shard has owed an answer. Sans-IO."""
 
     def __init__(self) -> None:
         self._ticks = 0

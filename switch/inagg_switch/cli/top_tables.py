@@ -18,7 +18,7 @@ from .words import age_text, member_text, rate_text, state_text
 REASONS_SHOWN: Final = 4
 """Reasons and kinds of faults that are shown where lines are few: so many take two lines of 80 columns."""
 COLUMNS: Final = 80
-"""Of a terminal that all fits; in fewer, sentences take more lines."""
+"""Width of a terminal that all fits; in a narrower one sentences take more lines."""
 WIDTHS: Final = {"JOB": NAME_COLUMNS, "TRUNK OF": NAME_COLUMNS}
 OF_SHARDS: Final = ("SHARD", ">Gbit/s IN", ">OUT", ">PKT/s IN", ">OUT", ">CPU", ">SLOTS LEASED", ">KERNEL DROPS")
 OF_JOBS: Final = ("JOB", "STATE", ">ELEM/s", ">RESULT/s", ">WAITING", ">DUP/s", ">RESENT/s", ">STALE/s")
@@ -144,7 +144,7 @@ def _gbit_text(bits: float) -> str:
 
 
 def _lost(look: Rates, most: int | None) -> Iterator[RenderableType]:
-    """What did not go as it should: by reason, in all and per second; at most ``most`` reasons."""
+    """Rows of what did not go as it should: by reason, in all and per second; at most ``most`` reasons."""
     if look.now.silent:
         yield Text(f"Does not answer: {'; '.join(look.now.silent)}", style="red")
     drops = list(look.drops)

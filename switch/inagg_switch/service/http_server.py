@@ -35,7 +35,7 @@ REQUEST_S: Final = 10.0
 """Seconds that a request may take, from the connection to the last byte of its answer."""
 
 ABSOLUTE: Final = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
-"""What a target begins with that a client asks a proxy for, and that every server takes (RFC 9112, section 3.2.2)."""
+"""Beginning of a target that a client asks a proxy for, which every server takes (RFC 9112, section 3.2.2)."""
 
 log = structlog.get_logger("inagg.http")
 

@@ -29,7 +29,7 @@ START_S: Final = 120.0
 ANSWER_S = 10.0
 STOP_S: Final = 5.0
 SHORT_OF_MEMORY: Final = "was memory short? Look at dmesg, and at the limit of memory of the container or unit"
-"""Of a process that somebody else has killed: nearly always that is the kernel."""
+"""Advice on a process that somebody else has killed: nearly always that is the kernel."""
 
 
 def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
@@ -77,7 +77,7 @@ class ShardProcess:
         self.waited_for = False
         """Whether it has been asked something and has not answered yet. For any thread, as `messages`."""
         self.messages = 0
-        """How many have come from it."""
+        """Number of messages that have come from it."""
         self._killed_because = ""
         self._reaping = threading.Lock()
         self._pipe, theirs = context.Pipe()

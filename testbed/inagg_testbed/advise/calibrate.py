@@ -18,7 +18,7 @@ from .racks import FLAT_FORMATS
 from .wire import GLOO
 
 Network = Literal["loopback", "veth"]
-"""What datagrams go through: the loopback interface, or pairs of interfaces between namespaces (needs root)."""
+"""Path of datagrams: the loopback interface, or pairs of interfaces between namespaces (needs root)."""
 
 SAMPLE_S = 0.1
 """Time for each all-reduce in each turn, roughly."""
@@ -29,7 +29,7 @@ COLD_FROM, COLD_ELEMENTS = 1 << 20, 1 << 24
 on each worker: gradients of a real step are in no cache when their turn comes."""
 KERNEL_ELEMENTS = 1 << 22
 BATCH_DATAGRAMS = 44
-"""What the engine gives to a kernel at a time."""
+"""Datagrams that the engine gives to a kernel at a time."""
 SYSTEMS = (GLOO, *FLAT_FORMATS)
 
 
@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """What `measure` tells of."""
+        """Number of steps that `measure` tells of."""
         return 1 + TURNS * len(self.systems) * len(self.elements)
 
 
@@ -57,12 +57,12 @@ PLANS: dict[Network, tuple[Plan, ...]] = {
         Plan(4, "1gbit", (GLOO, "nat8", "dith8-exact", "fix32"), (1 << 20, 1 << 22)),
     ),
 }
-"""What a calibration measures."""
+"""Plans that a calibration measures, by network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured, when and over what. ``kernels``: seconds for an element in the host's kernels, by format:
+    """Measurements, with date and network. ``kernels``: seconds for an element in the host's kernels, by format:
     finding scales, encoding and decoding; a part of the workers' CPU time."""
 
     date: str
@@ -84,8 +84,8 @@ def from_kept(kept: dict[str, Any]) -> Calibration:
 
 
 def calibration(network: Network, again: bool = False, progress: Doing = lambda _: None) -> Calibration:
-    """That of this machine: from the cache if it is there and not ``again``, else measured and kept. What was measured
-    before it was interrupted is kept, too, and not measured anew."""
+    """Return this machine's calibration: from the cache if it is there and not ``again``, else measured and kept. What
+    was measured before an interruption is kept, too, and not measured anew."""
     kept = None if again else cache.load(f"calibration-{network}")
     if kept is not None:
         try:

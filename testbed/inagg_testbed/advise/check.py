@@ -77,7 +77,7 @@ def _place(case: Case) -> tuple[int, str]:
 
 
 def steps_of(cases: Sequence[Case], runs: int) -> int:
-    """What `check` tells of: that it starts workers, and each step of both systems, with one that warms up."""
+    """Number of steps that `check` tells of: starts of workers, and steps of both systems, with one that warms up."""
     return len(set(map(_place, cases))) + 2 * (1 + runs) * len(cases)
 
 

@@ -197,7 +197,7 @@ def _warn(foreign_load: float) -> None:
 
 
 def print_predictions(predictions: Sequence[Prediction], title: str) -> None:
-    """For people: 80 columns."""
+    """Print ``predictions`` for people, in 80 columns."""
     columns = ("system", "step ms", "alone ms", "exposed ms", "limit", "less")
     rows = [
         (
@@ -214,7 +214,7 @@ def print_predictions(predictions: Sequence[Prediction], title: str) -> None:
 
 
 def print_bounds(found: Sequence[Bound]) -> None:
-    """For people: 80 columns."""
+    """Print bounds for people, in 80 columns."""
     caption = "by the link alone: nothing for latency, processors and casts; not measured"
     times = [(b.name, b.time.step_s, b.time.communication_s, b.time.exposed_s) for b in found]
     rows = [(name, *(f"at least {s * 1e3:,.0f}" for s in seconds)) for name, *seconds in times]

@@ -35,7 +35,7 @@ Limit = Literal["latency", "link", "trunk", "CPU", "switch CPU"]
 LARGE = 1 << 23
 """32 MiB of float32, also the largest piece of memory that glibc's malloc keeps for later (mallopt(3))."""
 EXPONENTS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, math.inf)
-"""Those that are tried: from the sum of both times to the larger one."""
+"""Exponents that are tried: from the sum of both times to the larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Sample:
     worker_cpu_s: float
     switch_cpu_s: float
     bits_per_s: float = 0.0
-    """Of each worker's link; 0: without a rate."""
+    """Rate of each worker's link; 0: without a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Costs:
     def cost(
         self, workers: int, bits_per_s: float, placement: Placement = "one-machine", *, trunk_s: float = 0.0
     ) -> Cost:
-        """Of an all-reduce between ``workers``; ``bits_per_s`` 0: a link without a rate. ``trunk_s``: seconds for an
-        element on the trunk of a rack, if there are racks (`advise.racks`)."""
+        """Cost of an all-reduce between ``workers``; ``bits_per_s`` 0: a link without a rate. ``trunk_s``: seconds for
+        an element on the trunk of a rack, if there are racks (`advise.racks`)."""
         wire = bytes_per_element(self.system, workers) * 8 / bits_per_s if bits_per_s else 0.0
         rates: dict[Limit, float] = {"link": wire, "trunk": trunk_s}
         if placement == "one-machine":
@@ -118,7 +118,7 @@ def norm(values: Sequence[float], exponent: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of all-reduces of any size. ``limit``: what the time of an element comes from."""
+    """Cost of all-reduces of any size. ``limit``: what the time of an element comes from."""
 
     alpha_s: float
     element_s: float
@@ -130,7 +130,7 @@ class Cost:
         return self.alpha_s + elements * (self.large_s if elements > LARGE else self.element_s)
 
     def limit_of(self, elements: int) -> Limit:
-        """What an all-reduce of ``elements`` spends most of its time on."""
+        """Return what an all-reduce of ``elements`` spends most of its time on."""
         return "latency" if self.alpha_s > elements * self.element_s else self.limit
 
 
@@ -161,7 +161,7 @@ def fit_costs(samples: Iterable[Sample]) -> dict[str, Costs]:
 
 
 def _fit_exponent(costs: Mapping[str, Costs], samples: Sequence[Sample]) -> float:
-    """Of `EXPONENTS` the one that fits ``samples`` best."""
+    """Return the one of `EXPONENTS` that fits ``samples`` best."""
 
     def misfit(exponent: float) -> float:
         total = 0.0

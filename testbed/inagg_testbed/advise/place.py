@@ -20,16 +20,16 @@ class Place:
     placement: str
 
     def of_model(self) -> Racks | None:
-        """For the cost model."""
+        """Racks for the cost model, if there are any."""
         return Racks(self.racks, rate_of(self.trunk)) if self.racks else None
 
     def about(self) -> dict[str, Any]:
-        """For programs."""
+        """Description for programs."""
         racks = {"racks": self.racks, "trunk": self.trunk} if self.racks else {}
         return {"link": self.link, "workers": self.workers, **racks, "placement": self.placement}
 
     def words(self) -> str:
-        """For people."""
+        """Description for people."""
         racks = f" in {self.racks} racks" if self.racks else ""
         return f"{self.workers} workers{racks}, {self.link}" + (f", trunks {self.trunk}" if self.racks else "")
 

@@ -33,7 +33,7 @@ class Prediction:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for people."""
         return f"{self.system} (tree)" if self.tree else self.system
 
 

@@ -59,7 +59,7 @@ def for_trees_only(system: str) -> bool:
 
 
 FLAT_FORMATS: Final = tuple(name for name in FORMATS if not for_trees_only(name))
-"""Those that one switch tells apart."""
+"""Formats that one switch tells apart."""
 
 
 def flat_trunk_bytes(system: str, workers: int, racks: Racks) -> float:
@@ -82,7 +82,7 @@ def pays_from(fmt: JobFormat, racks: Racks) -> int | None:
 def flat_cost(
     costs: Mapping[str, Costs], system: str, workers: int, bits_per_s: float, placement: Placement, racks: Racks | None
 ) -> Cost:
-    """Of an all-reduce with Gloo, or through one switch, behind the trunks if there are racks. Raises KeyError."""
+    """Cost of an all-reduce with Gloo, or through one switch, behind the trunks if there are racks. Raises KeyError."""
     trunk = flat_trunk_bytes(system, workers, racks) * 8 / racks.bits_per_s if racks and racks.bits_per_s else 0.0
     return costs[base_of(system)].cost(workers, bits_per_s, placement, trunk_s=trunk)
 
@@ -90,7 +90,7 @@ def flat_cost(
 def tree_cost(
     costs: Mapping[str, Costs], system: str, workers: int, bits_per_s: float, placement: Placement, racks: Racks
 ) -> Cost:
-    """Of an all-reduce through a leaf in each rack and a root.
+    """Cost of an all-reduce through a leaf in each rack and a root.
 
     Raises KeyError for a system without constants, ValueError for a format that has no blocks for a tree.
     """

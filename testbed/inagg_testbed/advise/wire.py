@@ -1,4 +1,4 @@
-"""What an all-reduce puts on a link, byte by byte. Headers count, as `topology.link` counts them (a real Ethernet has
+"""Bytes that an all-reduce puts on a link. Headers count, as `topology.link` counts them (a real Ethernet has
 24 bytes more for each frame: preamble, checksum and gap)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a training can do without a switch, at best: NCCL, and the communication hooks of DistributedDataParallel.
+"""Best times of a training without a switch: NCCL, and the communication hooks of DistributedDataParallel.
 
 They are not measured here, where there may be no GPU. So these are bounds: a ring over the link alone (each rank sends
 and receives 2 (n - 1) / n of the tensor), nothing for latency, processors, casts, or PowerSGD's products of matrices.
@@ -35,8 +35,8 @@ class Bound:
 def bounds(
     compute: Compute, gradients: Sequence[int], workers: int, bits_per_s: float, racks: Racks | None = None
 ) -> list[Bound]:
-    """Of ``gradients``, the elements of each tensor; none over a link without a rate. A ring enters and leaves each
-    rack once, so a trunk carries what a worker's link does."""
+    """Bounds for ``gradients``, the elements of each tensor; none over a link without a rate. A ring enters and leaves
+    each rack once, so a trunk carries what a worker's link does."""
     if racks is not None and racks.bits_per_s:
         bits_per_s = min(bits_per_s or math.inf, racks.bits_per_s)
     if not bits_per_s:
@@ -55,8 +55,8 @@ def bounds(
 
 
 def powersgd_elements(elements: int) -> float:
-    """What PowerSGD sends of a gradient at least: factors of a matrix of m by k have r (m + k) elements, the fewest
-    where it is square (Vogels et al. 2019, section 3); of a vector all."""
+    """Elements of a gradient that PowerSGD sends at least: factors of a matrix of m by k have r (m + k) elements, the
+    fewest where it is square (Vogels et al. 2019, section 3); of a vector all."""
     return min(float(elements), 2 * POWERSGD_RANK * math.sqrt(elements))
 
 

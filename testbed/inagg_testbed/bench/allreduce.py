@@ -43,15 +43,15 @@ RUN_LIMIT_S = 600.0
 TARGET_S = 4.0
 """Time to spend on each system and size, within the bounds on the number of runs."""
 LOSSLESS = "inagg-lossless"
-"""What the system is called that loses nothing, where the other does."""
+"""Name of the system that loses nothing, where the other does."""
 TREE, REENCODE = "inagg-tree", "inagg-tree-reencode"
-"""What the systems are called that go through a leaf in each rack, where the other goes to the switch behind them: the
-leaves send exact partial sums, or round them again (in a format of the same name with this end)."""
+"""Names of the systems that go through a leaf in each rack, where the other goes to the switch behind them: the leaves
+send exact partial sums, or round them again (in a format of the same name with this end)."""
 ROUNDING = "-reencode"
 GLOO_SCATTERED = "gloo scattered"
 BUSY = ("encode_s", "network_s", "decode_s")
 COUNTED = ("bytes_out", "bytes_in", "datagrams_out", "datagrams_in", *BUSY)
-"""What is taken of a worker's counters."""
+"""Counters of a worker that are taken."""
 
 
 def _worker(
@@ -140,7 +140,7 @@ def trees(format_: str) -> dict[str, str]:
 
 
 def of_packets(lanes: int, workers: int, line: dict[str, Any], counted: dict[str, float]) -> dict[str, Any]:
-    """What a line says of a worker's datagrams: how many it sends and receives in a second, and would if it were always
+    """Entries of a line on a worker's datagrams: how many it sends and receives a second, and would if it were always
     busy; the bytes of an element on an Ethernet, in the direction that has more; and what a rack would reach."""
     elements, packets = line["elements"], counted["datagrams_out"] + counted["datagrams_in"]
     busy_s = sum(counted[name] for name in BUSY)
@@ -155,7 +155,7 @@ def of_packets(lanes: int, workers: int, line: dict[str, Any], counted: dict[str
 
 
 def _name(way: str) -> str:
-    """What the system is called that does it in another way."""
+    """Name of the system that sums in another ``way``."""
     return f"inagg {way}"
 
 
@@ -195,7 +195,7 @@ class Ranks:
         return slowest(a[0] for a in answers), {name: statistics.mean(a[1][name] for a in answers) for name in COUNTED}
 
     def datagrams(self) -> tuple[int, int]:
-        """What the switch has counted since it started, of datagrams in and out. Asked where the switch is, as its
+        """Datagrams in and out that the switch has counted since it started. It is asked where it is, as its
         control service may be reached from its namespace alone. Raises `subprocess.CalledProcessError`."""
         node = self.topology.switch
         command = node.command([sys.executable, "-c", ASK, self.control])

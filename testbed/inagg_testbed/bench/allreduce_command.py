@@ -139,7 +139,7 @@ def allreduce(
     whole = click.get_current_context().get_parameter_source("seconds") is not ParameterSource.DEFAULT
 
     def lanes_of(name: str, n: int) -> list[int | None]:
-        """What is measured: those that are asked for, and those of full frames."""
+        """Lanes to measure: those that are asked for, and those of full frames; None alone if none are."""
         usual = job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)
         return list(dict.fromkeys([*lanes_list, usual])) if lanes_list else [None]
 

@@ -1,4 +1,4 @@
-"""What the benchmarks on a GPU have in common: whether there is one, and how fast memory is copied there."""
+"""Common parts of the benchmarks on a GPU: whether there is one, and how fast memory is copied there."""
 
 from __future__ import annotations
 

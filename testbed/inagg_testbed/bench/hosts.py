@@ -31,7 +31,7 @@ ONE_RANK, ALL_RANKS, GLOO = "inagg, inside first", "inagg, every rank", "gloo"
 all that it has; Gloo's all-reduce of all ranks."""
 SYSTEMS = (ONE_RANK, ALL_RANKS, GLOO)
 RUNS_OF_SIZE = (1 + TURNS) * len(SYSTEMS)
-"""What `bench_hosts` tells of, for each size."""
+"""Number of runs that `bench_hosts` tells of, for each size."""
 
 
 def _rank(
@@ -70,7 +70,7 @@ def _rank(
 
 
 def _error(sums: Any, ranks: int, elements: int) -> float:
-    """Of the first values, to the largest of the sums: all ranks' values are known, as their seeds are."""
+    """Error of the first sums, relative to their norm: all ranks' values are known, as their seeds are."""
     import torch
 
     count = min(elements, 1 << 16)

@@ -40,7 +40,7 @@ from .results import Bars, Column, Table, output_options, show, write_report
 RING_DATAGRAMS = 256
 SEED = 1
 KERNELS = 3
-"""What `subjects` gives, here and on a GPU."""
+"""Number of kernels that `subjects` gives, here and on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class KernelRate:
     median_s: float
     elements_per_s: float
     bytes_per_s: float
-    """Of floats, read or written."""
+    """Bytes of floats, read or written."""
     copy_bytes_per_s: float
-    """Of a plain copy of the same floats."""
+    """Rate of a plain copy of the same floats."""
     ratio_to_copy: float
     runs: int
 
@@ -141,7 +141,7 @@ def measure(subject: Subject, runs: int) -> KernelRate:
 
 
 def rate_of(kernel: str, job: Job, elements: int, kernel_s: Sequence[float], copy_s: Sequence[float]) -> KernelRate:
-    """What a kernel and a copy of as many floats took, run by run."""
+    """Rate of a kernel, from the seconds that it and a copy of as many floats took, run by run."""
     median_s, copying_s = statistics.median(kernel_s), statistics.median(copy_s)
     float_bytes = elements * job.float_type.dtype.itemsize
     return KernelRate(

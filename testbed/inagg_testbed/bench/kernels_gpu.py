@@ -67,7 +67,7 @@ def timed(device: torch.device, run: Callable[[], object]) -> float:
 def subjects(
     job: Job, values: Any, device: torch.device, kernels: Any
 ) -> Iterator[tuple[str, torch.Tensor, Callable[[], object]]]:
-    """By name: the floats that a kernel goes over, and the kernel, for a tensor on the device."""
+    """Yield each kernel: its name, the floats that it goes over, and its call, for a tensor on the device."""
     import torch
 
     from inagg_host.codec.staged import TIES

@@ -1,4 +1,4 @@
-"""What a benchmark over shaped links needs to know: what a link can carry, and what an interface has carried."""
+"""Facts for a benchmark over shaped links: what a link can carry, and what an interface has carried."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def interface_bytes(interface: str) -> tuple[int, int]:
 
 
 class WorkerBytes:
-    """What one worker has sent and received with Gloo. To be made in its process when its group of Gloo is there, and
-    before anything else has connections."""
+    """Counter of what one worker has sent and received with Gloo. To be made in its process when its group of Gloo is
+    there, and before anything else has connections."""
 
     def __init__(self, node: Node) -> None:
         self._interface = node.interface if node.namespace is not None else None
@@ -60,7 +60,7 @@ class WorkerBytes:
 
 
 TCP_INFO_BYTES: Final = 208
-"""Of the kernel's struct tcp_info, as far as tcpi_bytes_sent: Linux 4.19 and newer have it."""
+"""Size of the kernel's struct tcp_info, as far as tcpi_bytes_sent: Linux 4.19 and newer have it."""
 RECEIVED_AT, SENT_AT = 128, 200
 
 

@@ -40,11 +40,11 @@ NO_SHARED_MEMORY: Final = {
     errno.EACCES: "may not be written to: mount a tmpfs there (docker run --tmpfs /dev/shm), with mode 1777",
     errno.ENOSYS: "is not there: mount a tmpfs there (docker run --tmpfs /dev/shm)",
 }
-"""What is wrong with /dev/shm, and what to do, by the error of who wants to share memory."""
+"""Texts on what is wrong with /dev/shm, and what to do, by the error of who wants to share memory."""
 
 
 class Feed(Protocol):
-    """What a worker sends, and what it makes of results."""
+    """Source of what a worker sends, and taker of its results."""
 
     def next_batch(self) -> NDArray[np.uint8]:
         """The datagrams to send next: always the same number. Valid until the next call."""
@@ -53,7 +53,7 @@ class Feed(Protocol):
         """Look at received datagrams; returns how many of them are answers that let new ones be sent."""
 
     def unanswered(self) -> Iterable[NDArray[np.uint8]]:
-        """What to send again after RETRY_S without an answer, a batch at a time."""
+        """Batches to send again after RETRY_S without an answer, one at a time."""
 
 
 class ConstantFeed:
@@ -75,7 +75,7 @@ class ConstantFeed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What one worker did from start to stop. `retries`: times that it heard nothing for RETRY_S and sent again."""
+    """Report of one worker, from start to stop. `retries`: times that it heard nothing for RETRY_S and sent again."""
 
     datagrams_out: int
     datagrams_in: int
@@ -118,8 +118,8 @@ def drive(link: Link, peer: Address, feed: Feed, *, size: int, window: int, stop
 
 
 def common_barrier(parties: int) -> Barrier:
-    """For so many children, to be given to them as an argument. It sends nothing. Raises `click.ClickException` where
-    processes cannot share memory."""
+    """Barrier for so many children, to be given to them as an argument. It sends nothing. Raises `click.ClickException`
+    where processes cannot share memory."""
     try:
         return _spawn.Barrier(parties)
     except OSError as error:
@@ -170,7 +170,7 @@ class Child:
         return message
 
     def _hear(self, limit_s: float) -> Any:
-        """As `receive`; or `COMPILING`."""
+        """Return the next message, as `receive`; or `COMPILING`."""
         if not self._connection.poll(limit_s):
             raise TimeoutError(f"{self.name} said nothing within {limit_s} s")
         try:
@@ -185,7 +185,7 @@ class Child:
         return message
 
     def fileno(self) -> int:
-        """Of the pipe: readable when `receive` need not wait."""
+        """File descriptor of the pipe: readable when `receive` need not wait."""
         return self._connection.fileno()
 
     def hang_up(self) -> None:
@@ -236,7 +236,7 @@ def ask(children: Sequence[Child], message: object, limit_s: float) -> list[Any]
 
 
 def slowest(times: Iterable[Sequence[float]]) -> list[float]:
-    """Of each run, the seconds of the rank that took longest; ``times``: those of all runs, by rank."""
+    """Seconds of each run on the rank that took longest; ``times``: those of all runs, by rank."""
     return list(map(max, zip(*times, strict=True)))
 
 
@@ -266,7 +266,7 @@ def gloo_rank(rank: int, workers: int, store: str) -> Iterator[None]:
 
 
 def messages(children: list[Child], limit_s: float) -> Iterator[tuple[Child, Any]]:
-    """What they say, as it comes, and who says it. All are heard, so that none waits until its pipe has room, however
+    """Yield who says what, as it comes. All are heard, so that none waits until its pipe has room, however
     much it has to say. Whoever iterates takes those off the list that have said all; it ends when the list is empty.
     Raises as `Child.receive`; TimeoutError if all are silent."""
     while children:

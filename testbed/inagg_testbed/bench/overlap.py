@@ -44,7 +44,7 @@ WARM_UP_STEPS = 3
 """DDP makes its buckets anew after the first step."""
 PLAIN, GLOO, INAGG = "plain", "gloo", "inagg"
 LAYERS, WIDTH, BATCH = 8, 1024, 256
-"""Of the plain network."""
+"""Layers, width and batch of the plain network."""
 BUCKET_MB = {PLAIN: 4.0}
 """Else as DistributedDataParallel has it."""
 ALL_REDUCE, COMPUTED = "inagg::all_reduce", "Backward0"
@@ -62,11 +62,11 @@ class Overlap:
     computed_s: float
     """The same without communication."""
     buckets: int
-    """Of the step that was recorded, which is slower; as all that follows. 0 for Gloo, of which nothing is known."""
+    """Buckets of the recorded step, a slower one; all that follows is of it. 0 for Gloo, of which nothing is known."""
     began_before: int
     """Buckets that were on their way before the last gradient was computed."""
     ended_before: int
-    """Those of them whose sums had come by then."""
+    """Buckets of these whose sums had come by then."""
     backward_s: float
     """From the first gradient to the last."""
     travelling_s: float
@@ -196,7 +196,7 @@ def _rank(
 
 
 def _median_s(step: Callable[[], None], steps: int) -> float:
-    """Of steps that all ranks begin at once."""
+    """Median seconds of steps that all ranks begin at once."""
     import torch.distributed as dist
 
     seconds = []

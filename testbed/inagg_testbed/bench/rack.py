@@ -1,4 +1,4 @@
-"""What a rack behind a Tofino switch would reach, from what workers and the software switch reach on this machine.
+"""Rate that a rack behind a Tofino switch would reach, from what workers and the software switch reach on this machine.
 
 A block takes one datagram up and one down on every worker's link. Three things bound how many blocks there are in a
 second, and the least of them counts:
@@ -21,17 +21,18 @@ from inagg_switch.p4.tofino.tofino_program import CHUNK as PASS_LANES
 from inagg_switch.p4.tofino.tofino_program import PASSES
 
 WIRE_OVERHEAD_BYTES: Final = 7 + 1 + 14 + 20 + 8 + 4 + 12
-"""Of a datagram on Ethernet (IEEE 802.3, RFC 791, RFC 768): preamble, delimiter, header, IPv4, UDP, checksum, gap."""
+"""Overhead of a datagram on Ethernet (IEEE 802.3, RFC 791, RFC 768): preamble, delimiter, header, IPv4, UDP, checksum
+and gap."""
 CARRY_BYTES: Final = 4
 """In front of a frame between two passes: `carry_t` of p4/tofino/packet.p4."""
 LINK_BITS_PER_S: Final = 100e9
-"""Of a port of Tofino 1."""
+"""Rate of a port of Tofino 1."""
 PIPE_PORTS: Final = 16
-"""Of such a rate."""
+"""Ports of such a rate in a pipe."""
 PIPE_LOOPBACK: Final = 1
 """Ports that a pipe has for loopback alone, each as fast as another one."""
 PIPE_PACKETS_PER_S: Final = 1.22e9
-"""Of a pipe of Tofino 1, one in each cycle of its clock of 1.22 GHz."""
+"""Packets that a pipe of Tofino 1 takes, one in each cycle of its clock of 1.22 GHz."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class Training:
         return process
 
     def lines(self) -> list[Line]:
-        """What has been noted."""
+        """Lines that have been noted."""
         return [json.loads(line) for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     def until(self, enough: Callable[[list[Line]], bool], what: str) -> list[Line]:
@@ -165,7 +165,7 @@ def torchrun_restart(system: str) -> dict[str, float]:
 
 
 def torchrun_resize(system: str) -> dict[str, float]:
-    """Of three nodes of a job of one to four, one is killed, agent and rank; the others go on as two."""
+    """Kill one of three nodes of a job of one to four, agent and rank; the others go on as two."""
     with ExitStack() as stack:
         training = stack.enter_context(_training("resize"))
         switch = stack.enter_context(SwitchProcess())
@@ -196,7 +196,7 @@ def torchrun_resize(system: str) -> dict[str, float]:
 
 
 def _children(pid: int) -> list[int]:
-    """Of a process, those that it has started itself (proc(5))."""
+    """Ids of the processes that ``pid`` has started itself (proc(5))."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]
 

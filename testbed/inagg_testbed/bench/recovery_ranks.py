@@ -1,4 +1,4 @@
-"""What a rank of `bench recovery` runs: steps that sum a tensor, each noted in a file when it is done.
+"""Ranks of `bench recovery`: steps that sum a tensor, each noted in a file when it is done.
 
 python -m inagg_testbed.bench.recovery_ranks numpy|torchrun|torchft inagg|gloo FILE
 """
@@ -17,7 +17,7 @@ from inagg_testbed.topology.launch import die_with_parent
 
 ELEMENTS = 1 << 18
 PAUSE_S = 0.02
-"""Of a step, which computes something."""
+"""Pause in a step, as if it computed something."""
 TIMEOUT = timedelta(seconds=60)
 
 

@@ -26,14 +26,14 @@ class Bars:
     """The picture of a report: a bar for each row that has this number."""
 
     axis: str
-    """What it is, with its unit."""
+    """Name of the number, with its unit."""
     value: Callable[[Line], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What people see of a benchmark. The first ``keys`` of the columns say what a row is about; ``left``, ``caption``:
-    as `print_table` takes them."""
+    """Table of a benchmark, for people. The first ``keys`` of the columns say what a row is about; ``left``,
+    ``caption``: as `print_table` takes them."""
 
     title: str
     columns: Sequence[Column]

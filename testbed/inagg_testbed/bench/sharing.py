@@ -26,7 +26,7 @@ from .load import Child, crew, receive_all, requests
 HOSTS = 2
 TCP_PORT = 5201
 LEAD_S = 0.5
-"""What is left out at the beginning: windows find their size."""
+"""Time left out at the beginning: windows find their size."""
 LIMIT_S = 120.0
 IN_FLIGHT = 2
 CHUNK_BYTES = 1 << 20
@@ -43,12 +43,12 @@ class Progress(NamedTuple):
         return float(np.interp(when_s, self.times_s, self.done))
 
     def rate(self, begin_s: float, end_s: float) -> float:
-        """For each second from ``begin_s`` to ``end_s``."""
+        """Mean amount done in a second, from ``begin_s`` to ``end_s``."""
         return (self.at(end_s) - self.at(begin_s)) / (end_s - begin_s)
 
 
 class JobRun(NamedTuple):
-    """What a rank saw: its progress; at each of its times, how many datagrams it had sent again and how often its timer
+    """Record of a rank: progress; at each of its times, how many datagrams it had sent again and how often its timer
     had run out; and the round trip."""
 
     progress: Progress
@@ -56,7 +56,7 @@ class JobRun(NamedTuple):
     rtt_s: float
 
     def again_in(self, begin_s: float, end_s: float) -> dict[str, int]:
-        """What was sent again between two times, and how often the timer ran out."""
+        """Count datagrams that were sent again between two times, and how often the timer ran out."""
         times = self.progress.times_s
         first, last = self.again[max(0, bisect_right(times, begin_s) - 1)], self.again[bisect_right(times, end_s) - 1]
         return {"resent": last[0] - first[0], "timeouts": last[1] - first[1]}
@@ -182,14 +182,14 @@ def jain(rates: Sequence[float]) -> float:
 
 
 def congestion_controls() -> list[str]:
-    """Those that TCP streams may have here, besides the usual one: of each family one."""
+    """Congestion controls that TCP streams may have here, one of each family: cubic and bbr."""
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control") as file:
         available = file.read().split()
     return [name for name in ("cubic", "bbr") if name in available]
 
 
 def runs_of_size() -> int:
-    """What `bench_sharing` tells of."""
+    """Number of runs of each size that `bench_sharing` tells of."""
     return 3 + 2 * len(congestion_controls())
 
 

@@ -1,4 +1,4 @@
-"""What each stage of the software switch costs: receive, parse, add, re-encode, send; on one core, one batch at a time.
+"""Costs of the stages of the software switch: receive, parse, add, re-encode, send; on one core, one batch at a time.
 
 A stage is timed as the difference that it makes: the same batch is given to the same code with the stage and without.
 """

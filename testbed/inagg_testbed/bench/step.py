@@ -31,7 +31,7 @@ class StepLine:
 
     model: str
     link: str
-    """As LinkSpec writes it; "loopback" without namespaces."""
+    """Link as LinkSpec writes it; "loopback" without namespaces."""
     workers: int
     system: str
     """gloo or inagg."""
@@ -50,9 +50,9 @@ class StepLine:
     cpu_busy: float
     """The share of this machine's cores that was busy during communication alone, whatever with."""
     limit: Limit
-    """What a step waits for."""
+    """Cause that a step waits for most, see `limit_of`."""
     wire_bytes_up: float
-    """By a worker in a step: see `StepRun`."""
+    """Bytes that a worker sends in a step: see `StepRun`."""
     resent: float
     rtt_s: float
     compute: str
@@ -65,7 +65,7 @@ class StepLine:
 
 
 def limit_of(step_s: float, exposed_s: float, link_share: float | None, cpu_busy: float) -> Limit:
-    """What a step waits for most, by what was busy."""
+    """Find what a step waits for most, by what was busy."""
     if exposed_s < HIDDEN_SHARE * step_s:
         return "computation"
     if link_share is not None and link_share >= FULL_SHARE:
@@ -108,7 +108,7 @@ def make_line(
 
 
 def runs_of_model(runs: int, systems: int) -> int:
-    """What `bench_step` tells of a model, beside that it starts the workers."""
+    """Number of runs of a model that `bench_step` tells of, beside the start of the workers."""
     return systems * (1 + max(ALONE_RUNS, runs))
 
 

@@ -44,14 +44,14 @@ class StepRun:
 
     seconds: tuple[float, ...]
     bytes_up: float
-    """What a worker's interface sent, all headers included (/proc/net/dev). On loopback, which carries everything: its
+    """Bytes that a worker's interface sent, with headers (/proc/net/dev). On loopback, which carries everything: its
     share for Gloo, and the UDP payload that it sent to the switch."""
     worker_cpu_s: float
     """CPU time of a worker process."""
     switch_cpu_s: float
     """CPU time of the switch's processes, in ticks of 10 ms: good for long runs."""
     cpu_busy: float
-    """Which share of this machine's CPU time was used, by anything: workers, switch, kernel, strangers. 0 to 1."""
+    """Share of this machine's CPU time that was used, by anything: workers, switch, kernel, strangers. 0 to 1."""
     resent: float
     """Datagrams that a worker sent again; 0 for Gloo."""
     rtt_s: float
@@ -82,7 +82,7 @@ class StepRun:
 
 @dataclass(slots=True)
 class _Bucket:
-    """What `inagg_hook` needs of a torch.distributed.GradBucket, which cannot be made from Python."""
+    """Stand-in for what `inagg_hook` needs of a torch.distributed.GradBucket, which cannot be made from Python."""
 
     number: int
     tensor: torch.Tensor
@@ -199,7 +199,7 @@ def _worker(
 
 
 def disturbance(foreign_load: float) -> str | None:
-    """What to tell people if something else was running; None if the machine was quiet."""
+    """Warning for people if something else was running; None if the machine was quiet."""
     if foreign_load <= QUIET_LOAD:
         return None
     return f"something else used {foreign_load:.0%} of this machine: times are too long, and not to be relied on"
@@ -212,7 +212,7 @@ class StepRanks:
     children: Sequence[Child]
     switch_pid: int | None
     foreign_load: float
-    """Which share of the cores something else used before the first step, 0 to 1."""
+    """Share of the cores that something else used before the first step, 0 to 1."""
 
     def run(self, system: str, compute: Compute, steps: int) -> StepRun:
         """``steps`` steps, one after another. Raises RuntimeError if a rank fails, TimeoutError if it hangs."""

@@ -33,7 +33,7 @@ TARGET_SHARE = 0.75
 
 @dataclass
 class Found:
-    """Of a task and a system. ``curve``: step, mean loss, mean accuracy; ``phases``: warm-up and after, by link."""
+    """Results of a task and system. ``curve``: step, mean loss and accuracy; ``phases``: warm-up and after, by link."""
 
     task: str
     system: str
@@ -66,7 +66,7 @@ def bench_training(
     tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
     progress: Doing, data: Path | None = None,
 ) -> Iterator[Found]:  # fmt: skip
-    """What was found of each task and system; what was found until then, where it is interrupted (KeyboardInterrupt).
+    """Yield the results of each task and system; those until then, where it is interrupted (KeyboardInterrupt).
     Needs root, for the links."""
     found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
     try:
@@ -79,7 +79,7 @@ def bench_training(
 
 
 def rounds(links: Sequence[str]) -> int:
-    """What `bench_training` tells of each system."""
+    """Number of rounds that `bench_training` tells of, for each system."""
     return 1 + len(links)
 
 

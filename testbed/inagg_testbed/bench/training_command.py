@@ -125,7 +125,7 @@ def print_lines(lines: Sequence[dict[str, Any]], links: Sequence[str], workers: 
 
 
 def make_table(title: str, links: Sequence[str]) -> Table:
-    """Of one task."""
+    """Return the table of one task."""
 
     def of_link(link: str) -> list[Column]:
         return [

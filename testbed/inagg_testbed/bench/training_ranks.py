@@ -1,4 +1,4 @@
-"""What a rank of `bench training` does: trainings, one after the other, as it is told."""
+"""Ranks of `bench training`: they do trainings, one after the other, as they are told."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Phase:
-    """What a step took, in the mean over some: seconds, and bytes of a worker's interface, with headers."""
+    """Means over some steps: seconds, and bytes of a worker's interface, with headers."""
 
     seconds: float
     bytes_up: float
@@ -43,7 +43,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run. ``curve``: step, loss and accuracy of what is not trained on."""
+    """Result of a run. ``curve``: step, loss and accuracy of what is not trained on."""
 
     curve: tuple[tuple[int, float, float], ...]
     warm_up: Phase

@@ -21,7 +21,7 @@ SYNC_EVERY = 10
 WARM_UP = 10
 """Steps with full gradients at first, of PowerSGD and post-local SGD."""
 OUTER_LEARNING_RATE, OUTER_MOMENTUM = 0.7, 0.9
-"""Of DiLoCo (Douillard and others, 2023), Nesterov."""
+"""Learning rate and momentum of DiLoCo's outer steps (Douillard and others, 2023), Nesterov."""
 TIMEOUT = timedelta(seconds=120)
 ONE_BUCKET_MIB = 256
 """PowerSGD on Gloo hangs with several buckets."""
@@ -35,7 +35,7 @@ class Place:
     workers: int
     host: str
     lighthouse: str | None
-    """Of torchft, if there is one."""
+    """Address of torchft's lighthouse, if there is one."""
 
 
 @dataclass

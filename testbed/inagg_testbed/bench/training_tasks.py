@@ -1,4 +1,4 @@
-"""What `bench training` trains: a network, its batches, and how good it is."""
+"""Tasks of `bench training`: a network, its batches, and how good it is."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, loaded; ``batch`` is a rank's."""
+    """Task to train, loaded; ``batch`` is a rank's."""
 
     batch: int
     network: Callable[[int], nn.Module]
-    """Of a seed."""
+    """Network for a seed."""
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     batches: Callable[[int, int, int, int], Batches]
-    """Of batch, rank, workers and seed; without end."""
+    """Batches for a batch size, rank, workers and seed; without end."""
     evaluate: Callable[[nn.Module], tuple[float, float]]
     """Loss, and accuracy from 0 to 1, on what is not trained on."""
     decays: bool = False
@@ -82,4 +82,4 @@ class Kind:
 
 TASKS = {"text": Kind(300, _text), "digits": Kind(300, _digits), "cifar": Kind(500, _cifar, data=True)}
 USUAL = ("text", "digits")
-"""What is trained if nobody says what."""
+"""Tasks that are trained if nobody names any."""

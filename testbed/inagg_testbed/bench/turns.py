@@ -12,14 +12,14 @@ Found = TypeVar("Found")
 
 RUNS_MIN: Final = 5
 RUNS_MAX: Final = 200
-"""As many tell a median well enough, unless somebody asks for more time than they take."""
+"""So many runs tell a median well enough, unless somebody asks for more time than they take."""
 TURNS: Final = 10
 """So often each system has its turn."""
 
 
 def turns(run_s: float, seconds: float, systems: int, whole: bool) -> Iterator[int]:
-    """For each turn, how many runs each of ``systems`` does in it, if a run takes ``run_s``: for some ``seconds`` each,
-    within the bounds on runs. ``whole``: there are further turns until so much time has passed."""
+    """Yield for each turn how many runs each of ``systems`` does in it, if a run takes ``run_s``: for some ``seconds``
+    each, within the bounds on runs. ``whole``: there are further turns until so much time has passed."""
     runs = int(min(RUNS_MAX, max(RUNS_MIN, seconds / run_s)))
     count = min(TURNS, runs)
     of_turn = -(-runs // count)

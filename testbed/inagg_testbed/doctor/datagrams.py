@@ -35,7 +35,7 @@ FIREWALL: Final = "does a firewall let UDP pass, both ways?"
 
 @dataclass(slots=True)
 class Trial:
-    """What became of it. ``datagram_bytes``: of UDP payload, the largest that a worker sends or gets; None: nobody has
+    """Outcome of a trial. ``datagram_bytes``: the largest UDP payload that a worker sends or gets; None: nobody has
     said, as there was no job."""
 
     datagram_bytes: int | None = None
@@ -43,7 +43,7 @@ class Trial:
 
 
 def try_datagrams(address: str, environ: Mapping[str, str]) -> Trial:
-    """Of the switch whose control service is at ``address``, as a worker with these variables would reach it."""
+    """Try the switch whose control service is at ``address``, as a worker with these variables would reach it."""
     # Compiled code stands behind it, which may be what is wrong here.
     from inagg_host.membership.calls import SessionError
     from inagg_host.membership.session import Session
@@ -108,7 +108,7 @@ def _exchange(name: str, link: UdpLink, epoch: Epoch) -> Trial:
 
 
 def _unanswered(link: UdpLink, job: int, datagrams: Mapping[Address, bytes]) -> list[Address]:
-    """Those to whom a datagram was sent, up to `TRIES` times, and who have answered none."""
+    """Send datagrams, up to `TRIES` times; return the addresses that have answered none."""
     silent = dict(datagrams)
     for _ in range(TRIES):
         for shard, data in silent.items():

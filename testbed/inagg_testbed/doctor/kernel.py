@@ -1,4 +1,4 @@
-"""What the kernel gives: socket buffers, offloads of UDP, processors, descriptors."""
+"""Checks of the kernel: socket buffers, offloads of UDP, processors, descriptors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from inagg_switch.cli.words import bytes_text
 from .finding import Finding, Verdict
 
 LIMITS: Final = {"net.core.rmem_max": 32 << 20, "net.core.wmem_max": 8 << 20}
-"""What a switch and its workers ask for (`UdpLink`), which the kernel cuts to these limits."""
+"""Bytes that a switch and its workers ask for (`UdpLink`), which the kernel cuts to these limits."""
 LEAST: Final = {"net.core.rmem_max": BUFFER_GOOD_BYTES // 2, "net.core.wmem_max": 1 << 20}
-"""Of a limit. The kernel grants twice what it counts."""
+"""Least good value of a limit. The kernel grants twice what it counts."""
 FILE: Final = "/etc/sysctl.d/90-inagg.conf"
 DATAGRAM_BYTES, DATAGRAMS = 1472, 40
 PATIENCE_S: Final = 1.0

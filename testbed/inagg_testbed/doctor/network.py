@@ -40,15 +40,15 @@ TLS_ADVICE: Final[Mapping[TlsFault, str]] = {
     TlsFault.CERTIFICATE_WANTED: "export INAGG_CERTIFICATE=FILE INAGG_KEY=FILE",
     TlsFault.CERTIFICATE_REFUSED: "export INAGG_CERTIFICATE=FILE INAGG_KEY=FILE, of another",
 }
-"""What to do about TLS that fails, with {host} and {port} of the switch."""
+"""Advice on TLS that fails, with {host} and {port} of the switch."""
 MTU_USUAL: Final = 1500
 MTU_OPTION: Final = {
     socket.AF_INET: (socket.IPPROTO_IP, 14),  # IP_MTU, include/uapi/linux/in.h
     socket.AF_INET6: (socket.IPPROTO_IPV6, 24),  # IPV6_MTU, include/uapi/linux/in6.h
 }
-"""Of the route of a connected socket."""
+"""Option for the MTU of the route of a connected socket."""
 HEADERS_BYTES: Final = {socket.AF_INET: 20 + 8, socket.AF_INET6: 40 + 8}
-"""Of IP and UDP."""
+"""Headers of IP and UDP."""
 SIOCETHTOOL: Final = 0x8946
 ETHTOOL_FEATURES: Final = {"gro": 0x2B, "gso": 0x23}
 """ETHTOOL_GGRO and ETHTOOL_GGSO (include/uapi/linux/ethtool.h)."""
@@ -86,7 +86,7 @@ def access_of(environ: Mapping[str, str]) -> Access:
 
 
 def addresses_of(environ: Mapping[str, str]) -> list[str]:
-    """Those of INAGG_SWITCH."""
+    """Return the addresses in INAGG_SWITCH."""
     text = environ.get(VARIABLES["switch"], "")
     return [part.strip() for part in text.split(",")] if text else []
 

@@ -1,4 +1,4 @@
-"""What is installed: Python, inagg and what it needs, PyTorch and what it can use; and what is compiled."""
+"""Checks of what is installed: Python, inagg and what it needs, PyTorch and what it can use; and what is compiled."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_torch() -> Iterator[Finding]:
 
 
 def check_extras() -> Iterator[Finding]:
-    """What else some commands need."""
+    """Check what else some commands need."""
     for module, what in WHAT_FOR.items():
         if importlib.util.find_spec(module) is None:
             yield Finding(module, Verdict.NOTE, f"not installed: for {what}", install(module))

@@ -157,7 +157,7 @@ def cpu_s() -> float:
 
 
 def print_figures(r: Record) -> None:
-    """For people."""
+    """Print a table of the figures, for people."""
     columns = ("figure", "reference", "from", "measured", "tolerance", "within")
     rows = [
         (

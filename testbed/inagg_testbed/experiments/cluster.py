@@ -29,15 +29,15 @@ from .counting import CountingLink
 
 PATIENCE_S = 120.0
 ETHERNET_PAYLOAD_BYTES = 1460
-"""Of a gather over TCP, in frames of 1500 bytes; each has as many bytes of headers as a datagram, and 12 more."""
+"""Payload of a gather over TCP, frames of 1500 bytes; each has as many bytes of headers as a datagram, and 12 more."""
 TCP_MORE_BYTES = 12
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def at_once(pool: ThreadPoolExecutor, function: Callable[[S], T], of: Sequence[S]) -> list[T]:
-    """What ``function`` returns, in their order; each has a thread. Raises what was raised first: that the others then
-    waited in vain comes of it."""
+    """Call ``function`` on each, in a thread of its own; return the results in order. Raises what was raised first:
+    that the others then waited in vain comes of it."""
     futures = [pool.submit(function, one) for one in of]
     for done in as_completed(futures):
         done.result()
@@ -86,7 +86,7 @@ class Cluster:
         self.workers, self._pool = workers, pool
 
     def run(self, function: Callable[[Worker], T]) -> list[T]:
-        """What ``function`` returns on all ranks, by rank; they call it at once."""
+        """Call ``function`` on all ranks at once; return the results by rank."""
         return at_once(self._pool, function, self.workers)
 
     def sums(self, compressor: Compressor, vectors: Sequence[Sequence[Floats]], first: int = 0) -> list[Floats]:
@@ -105,7 +105,7 @@ class Cluster:
         return results[0]
 
     def traffic(self) -> Traffic:
-        """Of rank 0 since the beginning, each datagram once. A gather counts as in a ring: each worker passes
+        """Bytes of rank 0 since the beginning, each datagram once. A gather counts as in a ring: each worker passes
         on the messages of all the others."""
         worker = self.workers[0]
         up, down = (t.payload_bytes + t.datagrams * HEADER_BYTES for t in (worker.link.up, worker.link.down))
@@ -175,8 +175,8 @@ def job_format(compressor: Compressor) -> str:
 
 
 def bytes_up(fmt_name: str, workers: int, elements: int, max_rounds: int = 0) -> int:
-    """What a worker sends to have ``elements`` summed, by the formats: UDP payload of full datagrams of values, of
-    their blocks of scales, and of ``max_rounds`` MAX rounds besides. (nat8 on the way down: the same.)"""
+    """Bytes that a worker sends to have ``elements`` summed, by the formats: UDP payload of full datagrams of values,
+    of their blocks of scales, and of ``max_rounds`` MAX rounds besides. (nat8 on the way down: the same.)"""
     fmt = formats.job_format(fmt_name)
     lanes = fmt.max_lanes(workers)
     blocks = -(-elements // lanes)

@@ -26,7 +26,7 @@ IN_SWITCH = {
     "randk:k=0.1,scaled=false": 0.1,
     "natural+randk:k=0.1": 0.1,
 }
-"""What the switch sums -> share of the elements that travel."""
+"""Compressors that the switch sums -> share of the elements that travel."""
 GATHERED = {
     "natural_dithering:p=1,s=4": 4.0,
     "natural_dithering:p=2,s=7": 4.0,
@@ -37,9 +37,9 @@ GATHERED = {
     "topk:k=0.01": 0.01 * (32 + 32),
     "natural+topk:k=0.1": 0.1 * (32 + 9),
 }
-"""What needs a gather -> bits an element: codes of ceil(log2(2 s + 1)) bits, or an index and a value."""
+"""Compressors that need a gather -> bits an element: codes of ceil(log2(2 s + 1)) bits, or an index and a value."""
 OTHERS = ("blocktopk:k=0.25,block=8", "ultrasparse:k=0.5", "natural+qsgd:p=2,s=7")
-"""Of these only the error is measured: what they send depends on the vectors."""
+"""Compressors of which only the error is measured: what they send depends on the vectors."""
 
 
 OVERHEAD_BYTES = 8
@@ -208,7 +208,7 @@ def measured_bits(spec: str, switch: str, job: str, elements: int, settings: Run
 
 
 def expected_bits(spec: str, elements: int) -> tuple[float, str]:
-    """By the formats, and how."""
+    """Return bits an element by the formats, and how they come about."""
     if spec in GATHERED:
         return GATHERED[spec], "its own bytes in a gather; 8 bytes: a norm or a count, and a length"
     compressor = parse(spec)

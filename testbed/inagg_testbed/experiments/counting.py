@@ -15,7 +15,7 @@ SLOT_OFFSET = 16
 
 @dataclass(slots=True)
 class Tally:
-    """Of one direction. The first two do not depend on how busy the machine was."""
+    """Counts of one direction. The first two do not depend on how busy the machine was."""
 
     datagrams: int = 0
     payload_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What the papers show and what we do of it, figure by figure: with what is left out, and at what scale ours is."""
+"""Results of the papers beside ours, figure by figure: with what is left out, and at what scale ours is."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ SHOWN = (
 
 
 def table() -> str:
-    """As Markdown."""
+    """Return `SHOWN` as Markdown."""
     rows = [f"| {s.paper} | {s.what} | {s.ours} | {s.scale} | {s.verdict} |" for s in SHOWN]
     return "\n".join(["| paper | figure, table or theorem | ours | scale | verdict |", "|---|---|---|---|---|", *rows])

@@ -31,7 +31,7 @@ CONVERGED = 1.5
 MEGABYTE = 1e6
 LEARNING_RATE = 0.05
 RANDOM_RATE = 0.01
-"""For rand-k with a memory: a coordinate waits for ten steps there, and with momentum 0.05 is then unstable."""
+"""Rate for rand-k with a memory: a coordinate waits for ten steps there, and with momentum 0.05 is then unstable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def unit_for(fmt: JobFormat, largest: float) -> Unit:
 
 
 def encoder_integers(fmt: JobFormat, unit: Unit, inputs: Sequence[float], width: int = WIDTH) -> npt.NDArray[np.int64]:
-    """What the switch reads from the encoder's codes, in units: shape (2^width noise words, inputs).
+    """Return integers that the switch reads from the encoder's codes, in units: shape (2^width noise words, inputs).
 
     The rounding probabilities of ``inputs`` must be multiples of 2^-width, else a second word would be needed, and
     this raises ValueError.
@@ -52,7 +52,7 @@ def encoder_integers(fmt: JobFormat, unit: Unit, inputs: Sequence[float], width:
 
 
 def switch_integers(fmt: JobFormat, workers: int, sums: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.int64]:
-    """What the switch makes of ``sums``, in units of a contribution, for all noise of ``bits`` bits.
+    """Return integers that the switch makes of ``sums``, in units of a contribution, for all noise of ``bits`` bits.
 
     Shape (sums, 2^bits). All the noise of a sum is as many bits as the position of its leading one.
     """

@@ -36,7 +36,7 @@ class Logistic:
         return gradient
 
     def sample_gradient(self, x: Array, i: int) -> Array:
-        """That of the i-th term alone, l2/2 |x|^2 included."""
+        """The gradient of the i-th term alone, l2/2 |x|^2 included."""
         gradient: Array
         b = self.labels[i]
         if isinstance(self.samples, np.ndarray):

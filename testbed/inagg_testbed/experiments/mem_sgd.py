@@ -14,7 +14,7 @@ from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 
 FLOAT_BITS = 32
 POINTS = 60
-"""Of a curve."""
+"""Points of a curve."""
 OVER_SGD = {
     "Mem-SGD, top-1": (1.0, 0.1),
     "Mem-SGD, rand-1": (1.0, 0.2),
@@ -25,7 +25,7 @@ OVER_SGD = {
 whose noise nothing makes up for, 1.5 to 3.4 from draw to draw, and the mean of `DRAWS` 2.18 and 2.23 in two orders."""
 QSGD = "QSGD, 4 bits a coordinate"
 DRAWS = 4
-"""Of QSGD's noise."""
+"""Draws of QSGD's noise."""
 FORGETFUL = 500.0
 """Five orders gave 1,494 to 2,730."""
 COORDINATE_BITS = {
@@ -34,7 +34,7 @@ COORDINATE_BITS = {
     "Mem-SGD, rand-1": 32.0,
     "Mem-SGD, half a coordinate": 16.0,
 }
-"""Of a step: an index and a value, or the value alone, as the shared noise says which; half of the steps send one."""
+"""Bits of a step: an index and a value, or the value alone, as shared noise says which; half of the steps send one."""
 
 
 def run(settings: Run) -> Outcome:

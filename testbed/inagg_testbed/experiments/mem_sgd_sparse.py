@@ -18,7 +18,7 @@ from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 DOCUMENTS, DIM = 2000, 1024
 STEPS, TINY_STEPS = 20_000, 600
 POINTS = 66
-"""Of a curve."""
+"""Points of a curve."""
 RATIOS = (16, 32, 64, 128)
 """d/k, about."""
 EARLY = 4
@@ -47,7 +47,7 @@ class Way:
     over: float
     """d/k."""
     bits: float
-    """Of a step."""
+    """Bits of a step."""
     gamma: float = GAMMA
     shift: float = 1.0
     """Over d/k."""
@@ -55,7 +55,7 @@ class Way:
 
 
 def ways(d: int, tiny: bool) -> dict[str, Way]:
-    """By name: rand-k with several k, top-k, less than a coordinate; and top-k with other steps."""
+    """Return ways by name: rand-k with several k, top-k, less than a coordinate; and top-k, rand-k with other steps."""
     kept = sorted({d // over for over in RATIOS if over <= d} or {1}, reverse=True)
     found = {_rand(d / k): Way(RandK(k), d / k, FLOAT_BITS * k) for k in (kept[:1] + kept[-1:] if tiny else kept)}
     top = Way(TopK(kept[-1]), d / kept[-1], (FLOAT_BITS + INDEX_BITS) * kept[-1])
@@ -79,7 +79,7 @@ def _shift(shift: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What was measured: gaps at the steps ``at``."""
+    """Gaps measured at the steps ``at``."""
 
     d: int
     steps: int
@@ -248,7 +248,7 @@ def rate(outcome: Outcome, found: Study) -> None:
 
 
 def ablations(outcome: Outcome, found: Study) -> None:
-    """What other gammas and shifts do."""
+    """Add figures on other gammas and shifts."""
     end = found.steps
     for gamma in GAMMAS:
         reference, tolerance = OF_GAMMA[gamma]

@@ -1,4 +1,4 @@
-"""What an experiment is and what it gives: figures with a reference and a tolerance, pictures as data, and notes."""
+"""Experiments and their outcomes: figures with a reference and a tolerance, pictures as data, and notes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Figure:
 
 
 def plain(number: Number) -> int | float:
-    """For JSON."""
+    """Convert a number for JSON."""
     return float(number) if isinstance(number, Fraction | np.floating) else number
 
 
@@ -109,7 +109,7 @@ class Plot:
     """A picture with axes and units; `pictures.draw` makes a file of it."""
 
     name: str
-    """Of the file, without its ending."""
+    """Name of the file, without its ending."""
     title: str
     x_axis: str
     y_axis: str
@@ -118,17 +118,17 @@ class Plot:
     log_y: bool = False
     y_limits: tuple[float, float] | None = None
     names: Sequence[str] = ()
-    """Of x = 1, 2, ..., where these are cases and not numbers."""
+    """Names of x = 1, 2, ..., where these are cases and not numbers."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one experiment gave."""
+    """Outcome of one experiment."""
 
     figures: list[Figure] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What a reader must know: how it was set up, what does not hold, and why. One paragraph each."""
+    """Notes for the reader: how it was set up, what does not hold, and why. One paragraph each."""
 
     def add(
         self,
@@ -151,7 +151,7 @@ class Run:
     """How an experiment is to be run."""
 
     seed: int = 1
-    """Of everything that is drawn."""
+    """Seed of everything that is drawn."""
     tiny: bool = False
     """In seconds, for tests: the same code on less of everything. Its figures are compared with nothing."""
     workers: tuple[int, ...] = ()
@@ -186,9 +186,9 @@ class Experiment:
     title: str
     paper: str
     claim: str
-    """What the paper (or our derivation from it) says, in a sentence or two."""
+    """Claim of the paper (or of our derivation from it), in a sentence or two."""
     run: Callable[[Run], Outcome]
     row: int | None = None
     """Its number among the ten claims that the project set out to show."""
     takes: tuple[str, ...] = ()
-    """Which of ``workers``, ``seeds``, ``dim`` and ``data`` of a `Run` it heeds."""
+    """Fields of a `Run` that it heeds, of ``workers``, ``seeds``, ``dim`` and ``data``."""

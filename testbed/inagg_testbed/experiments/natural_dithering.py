@@ -15,7 +15,7 @@ from .model import Experiment, Line, Outcome, Plot, Run, Source
 from .rounding import Rounding, encoded
 
 LEVELS = 7
-"""Of nat4."""
+"""Levels of nat4."""
 
 
 def shipped(outcome: Outcome, settings: Run) -> None:

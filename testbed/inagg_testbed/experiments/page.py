@@ -33,7 +33,7 @@ Record = dict[str, Any]
 
 
 def record(experiment: Experiment, outcome: Outcome, settings: Run, cpu_s: float) -> Record:
-    """For `results.json`."""
+    """Return the `Record` for `results.json`."""
     return {
         "experiment": experiment.name,
         "row": experiment.row,
@@ -50,8 +50,8 @@ def record(experiment: Experiment, outcome: Outcome, settings: Run, cpu_s: float
 
 
 def stored(out: Path) -> dict[str, Record]:
-    """What `write` has put into the folder ``out``, by experiment. Raises `SettingsError` if others' files have the
-    names of ours, which would be lost."""
+    """Load what `write` has put into the folder ``out``, by experiment. Raises `SettingsError` if others' files have
+    the names of ours, which would be lost, or if one cannot be read."""
     store, read_me = out / STORE, out / READ_ME
     try:
         if read_me.exists() and not read_me.read_text(encoding="utf-8").startswith(TITLE):

@@ -29,7 +29,7 @@ class MakeGradient:
     data: Path | None = None
 
     def problem(self) -> Logistic:
-        """Of the file; or rows of length 1, labels by a hidden direction, one in twenty of them wrong."""
+        """Load the file; or make rows of length 1, labels by a hidden direction, one in twenty of them wrong."""
         if self.data is not None:
             found = load(self.data)
             return Logistic(found.samples, found.labels, 1e-3)

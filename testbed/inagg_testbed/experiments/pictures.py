@@ -11,7 +11,7 @@ WIDTH_IN, HEIGHT_IN = 6.4, 4.0
 NAMES_IN = 1.4
 """More height for names of cases."""
 COLOURS = 10
-"""Of matplotlib's usual ones; with more lines two would be alike."""
+"""Number of matplotlib's usual colours; with more lines two would be alike."""
 LINES_INSIDE = 6
 """With more lines than these the legend stands beside the picture."""
 LEGEND_IN = 2.4

@@ -26,7 +26,7 @@ class Quadratics:
 
     @property
     def minimizer(self) -> Array:
-        """Of the mean of the f_i."""
+        """Minimizer of the mean of the f_i."""
         weighted: Array = (self.hessians * self.centres).mean(axis=0) / self.hessians.mean(axis=0)
         return weighted
 
@@ -38,7 +38,7 @@ class Quadratics:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What it took to reach the accuracy; bits are those of one worker."""
+    """Effort to reach the accuracy; bits are those of one worker."""
 
     iterations: int
     bits: float

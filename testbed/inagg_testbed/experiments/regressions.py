@@ -150,7 +150,7 @@ def methods(problem: Problem, workers: int, d: int) -> list[Method]:
 def solved(
     method: Method, problem: Problem, rng: np.random.Generator, accuracy: float, limit: int
 ) -> tuple[Effort, float]:
-    """What ``method`` takes from zero, and its step size."""
+    """Run ``method`` from zero; return its effort and its step size."""
     workers, step = len(problem.matrices), method.step(problem, len(problem.matrices))
     running = Diana(
         np.zeros(problem.minimizer.size),

@@ -1,4 +1,4 @@
-"""What the code that ships makes of known values, many times over: its mean error, and its variance.
+"""Rounding of known values, many times over, by the code that ships: its mean error, and its variance.
 
 A mean error is told in its own standard errors, which come from the spread over *units*: pieces of the draws whose
 noise is independent, such as blocks (the switch's noise is not independent within one).
@@ -72,15 +72,15 @@ def octaves(x: Array) -> Array:
 
 
 def natural(rounded: Array, x: Array, unit: int) -> Rounding:
-    """Of natural compression: errors in units of the power of two below, where the variance is m (1 - m)."""
+    """Rounding of natural compression: errors in units of the power of two below, where the variance is m (1 - m)."""
     below = octaves(x)
     mantissas = np.where(x != 0, np.abs(x) / below - 1, 0.0)
     return Rounding(np.sign(x) * (rounded - x) / below, mantissas * (1 - mantissas), unit)
 
 
 def encoded(fmt_name: str, blocks: Floats, seed: int) -> Array:
-    """What the compiled encoder's codes for ``blocks`` (blocks, lanes) are worth, of a job with one worker. Results of
-    the format, of one worker, must be coded as contributions are: those of nat8, nat4, dith8 and fix32 are."""
+    """Values of the compiled encoder's codes for ``blocks`` (blocks, lanes), of a job with one worker. Results of the
+    format, of one worker, must be coded as contributions are: those of nat8, nat4, dith8 and fix32 are."""
     fmt, (count, lanes), values = job_format(fmt_name), blocks.shape, np.ascontiguousarray(blocks.reshape(-1))
     job, out = Job(fmt, 1, 0, lanes, seed & 0xFFFFFFFF, FloatType.FLOAT32), np.empty_like(values)
     assert job.for_decode == job.for_encode

@@ -138,7 +138,7 @@ def changed_by_loss(settings: Run) -> int:
 
 
 def shift_rate(outcome: Outcome, settings: Run) -> None:
-    """Of `Shifted`, where gradients stay as they are, g: E h = (1 - (1 - alpha)^t) g after t steps."""
+    """Check `Shifted` where gradients stay as they are, g: E h = (1 - (1 - alpha)^t) g after t steps."""
     d, steps, alpha, repeats = 64, 5, 0.2, 10 if settings.tiny else 200
     gradient = settings.generator("shift rate").standard_normal(d).astype(np.float32)
     shifted, along = Shifted(Dithering(math.inf, 127, shared=True), alpha), []

@@ -26,7 +26,7 @@ LIMIT = 40_000
 ACCURACY, ACCURACY_THROUGH_SWITCH = 1e-4, 1e-2
 DIANA, PLUS, SHARED = "DIANA", "DIANA+ varying steps", "DIANA+ varying steps, one shared matrix"
 LANES = 64
-"""Of a datagram: gradients are short."""
+"""Lanes of a datagram: gradients are short."""
 APART = 1
 """The number of a vector that is none of the iterate's, for a round that is not timed: it ends the start."""
 

@@ -107,7 +107,7 @@ ABLATIONS = (
 
 
 def ablate(outcome: Outcome, switch: str, settings: Run) -> None:
-    """What clipping and scalers by layer are worth, and other optimizers and networks."""
+    """Measure what clipping and scalers by layer are worth, and other optimizers and networks."""
     training, testing = load_digits()
     rows, floats = [], dict[tuple[object, Plan], float]()
     for place, ablation in enumerate(ABLATIONS[:1] if settings.tiny else ABLATIONS):

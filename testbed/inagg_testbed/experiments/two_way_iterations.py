@@ -11,7 +11,7 @@ from inagg_host.compress import Compressor, Key, Natural, RandK, Unbiased, noise
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 
 TARGET = 0.02
-"""Of E|x|^2, which is 1 at the start; the gradients' variance sigma^2 is 1."""
+"""Target of E|x|^2, which is 1 at the start; the gradients' variance sigma^2 is 1."""
 STEP_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9)
 """Steps that are tried, over the one whose noise alone would stay at the target."""
 REPEATS, LIMIT, HOPELESS = 4, 5000, 5
@@ -25,7 +25,7 @@ WAYS: dict[str, Compressor | None] = {
 
 
 def w_of(compressor: Compressor | None, d: int) -> float:
-    """Of B(w)."""
+    """Return w of the compressor's B(w); 0 without one."""
     if compressor is None:
         return 0.0
     bound = compressor.bound(d)

@@ -1,4 +1,4 @@
-"""What the communication of a training step depends on: the gradients of a network, in the order in which they become
+"""Training steps as communication sees them: the gradients of a network, in the order in which they become
 ready, and the buckets into which DistributedDataParallel puts them. Needs no torch."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
-"""Of DistributedDataParallel: the first bucket is small, so that communication begins early (bucket_cap_mb=25)."""
+"""Sizes in DistributedDataParallel: the first bucket is small, so communication begins early (bucket_cap_mb=25)."""
 FLOAT_BYTES = 4
 
 
@@ -37,7 +37,7 @@ class Profile:
     name: str
     title: str
     example: str
-    """What one example of a batch is."""
+    """Description of one example of a batch."""
     batch: int
     """Examples per worker and step, if nothing else is said."""
     gradients: tuple[Gradient, ...]
@@ -52,7 +52,7 @@ class Profile:
 
     @property
     def flops(self) -> int:
-        """Of a step with one example, forward and backward."""
+        """FLOPs of a step with one example, forward and backward."""
         return self.forward_flops + self.backward_flops
 
     def buckets(self, first_bytes: int = FIRST_BUCKET_BYTES, bytes_: int = BUCKET_BYTES) -> tuple[Bucket, ...]:

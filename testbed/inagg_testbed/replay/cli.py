@@ -76,7 +76,7 @@ def _replay(file: Path, name: str, as_json: bool, tell_of_it: bool) -> bool:
 
 
 def _tell(file: Path, begin: Begin, result: Comparison, runs: list[Run]) -> None:
-    """What the recording is."""
+    """Describe the recording."""
     click.echo(f"{file}: the switch {begin.switch[0]}:{begin.switch[1]}, {begin.slots:,} slots")
     for run in runs:
         click.echo(f"  of: {run.fields.get('setup', '')}")

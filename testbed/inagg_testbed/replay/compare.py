@@ -69,14 +69,14 @@ class Difference:
     """The first thing that is not the same."""
 
     number: int
-    """Of the recorded datagram in the file, from 1; 0: there is none."""
+    """Number of the recorded datagram in the file, from 1; 0: there is none."""
     to: Address
     what: str
 
 
 @dataclass(slots=True)
 class Comparison:
-    """What a core made of a recording."""
+    """Result of a recording's replay on a core."""
 
     received: int = 0
     """Datagrams taken in."""

@@ -22,7 +22,7 @@ class RecordingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What the switch is. ``fields``: all that the note says, for people."""
+    """The recorded switch. ``fields``: all that the note says, for people."""
 
     slots: int
     lanes: int
@@ -74,7 +74,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the testbed ran, in its words."""
+    """A run of the testbed, in its words."""
 
     fields: Mapping[str, Any]
 

@@ -16,8 +16,8 @@ from .page import Grid, Picture, Section, about_here, write
 
 
 def bench_report(path: Path, lines: Sequence[dict[str, Any]], table: Table) -> Path:
-    """Of any benchmark: its table, and a bar for each row that has the number that counts; returns where it is. Raises
-    ModuleNotFoundError without matplotlib."""
+    """Write the report of any benchmark: its table, and a bar for each row that has the number that counts; return
+    ``path``. Raises ModuleNotFoundError without matplotlib."""
     from . import figures
 
     rows = table.rows(lines)
@@ -34,7 +34,7 @@ def bench_report(path: Path, lines: Sequence[dict[str, Any]], table: Table) -> P
 
 
 def step_report(path: Path, lines: Sequence[StepLine]) -> Path:
-    """Of `inagg bench step`; returns where it is. Raises ModuleNotFoundError without matplotlib."""
+    """Write the report of `inagg bench step`; return ``path``. Raises ModuleNotFoundError without matplotlib."""
     from . import figures
 
     sections = []
@@ -124,7 +124,7 @@ def allreduce_section(lines: Sequence[dict[str, Any]], text: str) -> Section:
 
 
 def allreduce_report(path: Path, lines: Sequence[dict[str, Any]], text: str) -> Path:
-    """Of `inagg bench allreduce`; returns where it is."""
+    """Write the report of `inagg bench allreduce`; return ``path``."""
     section, about = allreduce_section(lines, text), about_here("inagg bench allreduce")
     return write(path, "All-reduce", about, [section], {"lines": list(lines)}, allreduce_headline(lines))
 

@@ -111,7 +111,7 @@ def measure_throughput(
 
 
 def _about_seeds(seeds: Sequence[int]) -> str:
-    """What the numbers are of, as a sentence."""
+    """Say which seeds the numbers are of, as a sentence."""
     if len(seeds) == 1:
         return f"All is of seed {seeds[0]} alone: with another, accuracies differ."
     return (
@@ -121,7 +121,7 @@ def _about_seeds(seeds: Sequence[int]) -> str:
 
 
 def _tree(outcomes: Sequence[Outcome]) -> str:
-    """What is to be known of a tree of switches, as sentences."""
+    """Explain a tree of switches, as sentences."""
     if all(outcome.system != "tree" for outcome in outcomes):
         return ""
     return (
@@ -150,7 +150,7 @@ def _bar(outcome: Outcome, history: History) -> StepBar:
 
 
 def _transport(histories: Sequence[History]) -> str:
-    """What the transport's thread did meanwhile, as a sentence."""
+    """Say what the transport's thread did meanwhile, as a sentence."""
     if not histories:
         return ""
     parts = ", ".join(f"{name} {ms:.2f} ms" for name, ms in histories[-1].transport_ms.items())

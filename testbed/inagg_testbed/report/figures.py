@@ -17,10 +17,10 @@ COLORS = {"software": "#0b6fb8", "tree": "#8a4fb0", "gloo": "#c8641a", "bmv2": "
 LINES = {"software": "-", "tree": "-", "gloo": "--", "bmv2": ":"}
 """Where two lines lie on one another, both can be seen."""
 THROUGH = {"inagg-tree": "tree"}
-"""Of `inagg bench allreduce`, what is not one switch; of the color of its format, with another line."""
+"""Systems of `inagg bench allreduce` other than one switch; of the color of their format, with another line."""
 MORE_COLORS = ("#0b6fb8", "#1d8a5a", "#8a4fb0", "#b0425f", "#6b7a00", "#555555")
 CYCLE = (*matplotlib.color_sequences["tab10"], "black", "gold")
-"""For many systems; with a line of their own for ours."""
+"""Colors for many systems; with a line of their own for ours."""
 PARTS = {
     "forward": "#9db8cc", "backward": "#5f87a6", "communication not hidden": "#c8641a",
     "computing": "#9db8cc",
@@ -200,7 +200,7 @@ def errors(names: Sequence[str], values: Sequence[float]) -> bytes:
 
 
 def losses(curves: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]], axes: Sequence[str]) -> bytes:
-    """For each system and each axis (logarithmic) the values along it and the losses; one legend below."""
+    """Draw the losses of each system over the values of each axis (logarithmic); one legend below."""
     figure, panels = _figure(len(axes), height=1.5 * HEIGHT)
     for number, (system, lines) in enumerate(curves.items()):
         ours = system.startswith("inagg")

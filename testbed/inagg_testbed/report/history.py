@@ -1,4 +1,4 @@
-"""What a report shows, as plain data: filled while something runs, drawn afterwards. Needs numpy only."""
+"""Plain data of a report: filled while something runs, drawn afterwards. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAMES: Final = {"software": "switch", "tree": "tree", "bmv2": "bmv2", "gloo": "Gloo"}
-"""What systems are called."""
+"""Names of systems for people."""
 
 
 @dataclass(slots=True)
@@ -29,9 +29,9 @@ class History:
     computing_ms: float = 0.0
     """A step without communication, on all workers at once; median."""
     transport_ms: dict[str, float] = field(default_factory=dict)
-    """What the transport's thread did in a step, in the mean, beside the computation: encode, decode, sockets, wait."""
+    """Times of the transport's thread in a step, in the mean, beside the computation: encode, decode, sockets, wait."""
     exponents: Exponents | None = None
-    """Of the gradients of one step, before they are summed."""
+    """Exponents of the gradients of one step, before they are summed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def training_report(
 
 
 def _curves(line: dict[str, Any], links: Sequence[str]) -> list[tuple[list[float], list[float]]]:
-    """For each axis its values and the losses."""
+    """Return, for each axis, its values and the losses."""
     steps, losses = [point[0] for point in line["curve"]], [point[1] for point in line["curve"]]
     whole = steps[-1]
     totals = [line[links[0]]["bytes"] / 1e6, *(line[link]["seconds"] for link in links)]

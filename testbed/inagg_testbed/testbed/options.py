@@ -35,12 +35,12 @@ class Setup:
     """None: no faults."""
     record: Path | None = None
     format: str | None = None
-    """Of the jobs, for the scripts' environment and, where a switch serves one format only, for the switch."""
+    """Format of the jobs, for the scripts' environment and, where a switch serves one format only, for the switch."""
     racks: int = 0
     trunk: str | None = None
     """The rate of each rack's way to the switch; None: that of a worker's link."""
     web: str | None = None
-    """Of the live view, host:port."""
+    """Address of the live view, host:port."""
 
     @classmethod
     def of(
@@ -76,7 +76,7 @@ class Setup:
         return cls(workers, link, target, wanted, fault_seed, path, format, racks, trunk, web)
 
     def switch_options(self) -> list[str]:
-        """For the target: as `inagg switch` spells them."""
+        """Return the target's options, as `inagg switch` spells them."""
         options = [word for name, share in self.faults.items() for word in (f"--{name}", str(share))]
         if self.fault_seed is not None:
             options += ["--fault-seed", str(self.fault_seed)]
@@ -89,17 +89,17 @@ class Setup:
         return options
 
     def as_json(self) -> str:
-        """For `from_json`, in another process."""
+        """Return JSON for `from_json`, in another process."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Setup:
-        """What `as_json` gave."""
+        """Read what `as_json` gave."""
         found: dict[str, Any] = json.loads(text)
         return cls(**found | {"record": found["record"] and Path(found["record"])})
 
     def rank_environment(self) -> dict[str, str]:
-        """What the scripts are told besides."""
+        """Return more variables for the scripts."""
         return {} if self.format is None else {"INAGG_FORMAT": self.format}
 
     def describe(self) -> str:

@@ -124,7 +124,7 @@ def _run_in(
 
 
 def failed_words(ends: Sequence[Ended]) -> str:
-    """Which of the ranks failed, and whether others were told to end, rather than ended by themselves."""
+    """Say which rank failed, and whether others were told to end, rather than ended by themselves."""
     failed = next(end for end in ends if end.exit_code and not end.asked)
     told = sum(end.asked for end in ends)
     others = f"; {count_text(told, 'other')} {'was' if told == 1 else 'were'} told to end" if told else ""

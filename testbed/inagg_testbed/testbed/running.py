@@ -35,7 +35,7 @@ class Ended:
 
     rank: int
     exit_code: int
-    """As a shell has it: 128 and the signal's number if one ended it."""
+    """Exit status as a shell has it: 128 and the signal's number if one ended it."""
     seconds: float
     asked: bool
     """It was told to end, since another had failed."""
@@ -44,7 +44,7 @@ class Ended:
 def rank_environment(
     topology: Topology, rank: int, port: int, more: Mapping[str, str], leaves: Sequence[str], local_size: int | None
 ) -> dict[str, str]:
-    """What a rank finds in its environment: what torchrun sets there, and how it reaches the switch (``more``), or
+    """Return a rank's environment: what torchrun sets there, and how it reaches the switch (``more``), or
     those of the racks (``leaves``). ``local_size``: each worker is a host of so many ranks; None: all share one."""
     hosts, per_host = (1, len(topology.workers)) if local_size is None else (len(topology.workers), local_size)
     host, local_rank = divmod(rank, per_host)
@@ -181,7 +181,7 @@ def _watch(ranks: Sequence[subprocess.Popen[bytes]], lines: _Lines) -> list[Ende
 
 
 def ranks_left(ranks: Sequence[object], ended: Mapping[int, Ended]) -> list[int]:
-    """Those that have not ended."""
+    """Return the ranks that have not ended."""
     return [rank for rank in range(len(ranks)) if rank not in ended]
 
 

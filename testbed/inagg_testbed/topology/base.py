@@ -1,4 +1,4 @@
-"""What a topology is: nodes that processes run in, and the links between them."""
+"""Topologies: nodes that processes run in, and the links between them."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Node:
     namespace: str | None
     """The name of its network namespace; None: that of the caller."""
     mark: str
-    """Of the testbed: see `MARK`."""
+    """Mark of the testbed: see `MARK`."""
     interfaces: tuple[str, ...] = ()
-    """Of a switch without a bridge: the ends of the workers' links, by rank."""
+    """Interfaces of a switch without a bridge: the ends of the workers' links, by rank."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """What to execute so that ``argv`` runs here. It is killed when the thread that starts it ends."""
+        """Return the command that runs ``argv`` here. It is killed when the thread that starts it ends."""
         return launcher(self.namespace, argv)
 
     def environment(self) -> dict[str, str]:
-        """What processes here need in their environment, beside what they have."""
+        """Return the variables that processes here need, beside what they have."""
         interface = self.interface if self.management == self.host else MANAGEMENT_PORT
         return {MARK: self.mark, "GLOO_SOCKET_IFNAME": interface}
 
@@ -70,7 +70,7 @@ class Topology:
 
     name: str
     workers: tuple[Node, ...]
-    """By rank."""
+    """Workers by rank."""
     switch: Node
     link: LinkSpec | None
     """None: no links, all is loopback."""

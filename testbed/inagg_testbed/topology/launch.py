@@ -47,7 +47,7 @@ def enter_namespace(name: str) -> None:
 
 
 def exit_status(error: OSError) -> int:
-    """Of a command that could not be run, as a shell has it."""
+    """Return the status of a command that could not be run, as a shell has it."""
     return EXIT_NO_PROGRAM if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
 
 

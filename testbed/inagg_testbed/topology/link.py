@@ -13,7 +13,7 @@ ETHERNET_HEADER_BYTES = 14
 IPV4_HEADER_BYTES = 20
 UDP_HEADER_BYTES = 8
 HEADER_BYTES = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + UDP_HEADER_BYTES
-"""What a datagram costs on a link beyond its payload."""
+"""Bytes of a datagram on a link beyond its payload."""
 
 TRAIN_BYTES = 72 << 10
 """More than any train of segments has: 64 KiB of payload, and headers of 66 bytes (TCP) for each 1448 of them."""
@@ -23,7 +23,7 @@ BURST_S = 1e-3
 
 QUEUE_S = 16e-3
 QUEUE_BYTES_LEAST = 1 << 20
-"""What a queue holds: as the port of a switch does, a megabyte, more where that is not 16 ms. The default window of a
+"""Capacity of a queue: as the port of a switch does, a megabyte, more where that is not 16 ms. The default window of a
 worker is 0.75 MB, so a lone job does not overrun it."""
 
 UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
@@ -35,7 +35,7 @@ UNSHAPED = "none"
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """What a worker's link is, in each direction. ``rate_bits_per_s`` 0: as fast as the machine is."""
+    """A worker's link, in each direction. ``rate_bits_per_s`` 0: as fast as the machine is."""
 
     rate_bits_per_s: float
 
@@ -57,7 +57,7 @@ class LinkSpec:
         return cls(rate)
 
     def __str__(self) -> str:
-        """As `parse` reads it."""
+        """Return the text that `parse` reads."""
         if not self.rate_bits_per_s:
             return UNSHAPED
         unit = max((unit for unit, bits in UNITS.items() if bits <= self.rate_bits_per_s), key=UNITS.__getitem__)
@@ -70,12 +70,12 @@ class LinkSpec:
 
     @property
     def burst_bytes(self) -> int:
-        """Of the bucket: what may pass at once after a pause. A train of segments must fit, or the kernel cuts it."""
+        """Bucket size: what may pass at once after a pause. A train of segments must fit, or the kernel cuts it."""
         return max(TRAIN_BYTES, round(self.bytes_per_s * BURST_S))
 
     @property
     def queue_bytes(self) -> int:
-        """What waits behind the bucket; more is dropped."""
+        """Bytes that may wait behind the bucket; more is dropped."""
         return max(QUEUE_BYTES_LEAST, round(self.bytes_per_s * QUEUE_S))
 
     def capacity(self, payload_bytes: int, seconds: float) -> float:

@@ -160,7 +160,7 @@ def no_offloads(namespace: str, interface: str) -> None:
 
 
 def add_neighbours(namespace: str, interface: str, macs: Sequence[tuple[str, str]]) -> None:
-    """Who has which address, for ever: where nobody answers ARP. ``macs``: pairs of IP and MAC address."""
+    """Add permanent neighbours, where nobody answers ARP. ``macs``: pairs of IP and MAC address."""
 
     def add(route: IPRoute) -> None:
         for address, mac in macs:
@@ -181,7 +181,7 @@ def _set_up(route: IPRoute, interface: str, address: str) -> None:
 
 
 def with_route(namespace: str, call: Callable[[IPRoute], T]) -> T:
-    """What ``call`` returns, or raises, for a netlink socket of the namespace, on a thread there."""
+    """Run ``call`` with a netlink socket of the namespace, on a thread there; return, or raise, what it does."""
     from pyroute2 import IPRoute
 
     def connected() -> T:
@@ -192,7 +192,7 @@ def with_route(namespace: str, call: Callable[[IPRoute], T]) -> T:
 
 
 def run_inside(namespace: str, call: Callable[[], T]) -> T:
-    """What ``call`` returns, or raises, on a thread in the namespace."""
+    """Run ``call`` on a thread in the namespace; return, or raise, what it does."""
 
     def enter_and_call() -> T:
         enter_namespace(namespace)

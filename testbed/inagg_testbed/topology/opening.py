@@ -47,7 +47,7 @@ def plan(
     racks: int = 0,
     trunk: LinkSpec | None = None,
 ) -> Topology:
-    """What `build` makes, or, without a link, this machine as it is."""
+    """Return the topology that `build` makes, or, without a link, this machine as it is."""
     if link is None:
         here = [Node(f"rack{k}", "127.0.0.1", "127.0.0.1", "lo", None, mark) for k in range(racks)]
         nodes = [Node(f"w{rank}", "127.0.0.1", "127.0.0.1", "lo", None, mark) for rank in range(workers)]
@@ -223,7 +223,7 @@ def strays(states: list[State]) -> list[str]:
 
 
 def perhaps_in_use(names: Sequence[str]) -> list[str]:
-    """Which of the namespaces, strays, may be a testbed's that runs.
+    """Return those of the namespaces, strays, that may be a testbed's that runs.
 
     All, for who is not root: he sees neither root's testbeds nor root's processes. For root, those of a testbed in one
     of whose namespaces a process lives: nobody needs to live in a worker's.

@@ -1,4 +1,4 @@
-"""What testbeds there are: a file for each, written before anything is made and removed when all is gone.
+"""Testbeds that there are: a file for each, written before anything is made and removed when all is gone.
 
 So what a killed testbed has left behind is known to be ours, and nothing else is ever touched.
 """
@@ -22,7 +22,7 @@ from .processes import Process
 
 SYSTEM = Path("/run/inagg")
 PREFIX = "inagg-"
-"""Of the names of all our network namespaces."""
+"""Prefix of the names of all our network namespaces."""
 NO_TEMPORARY = "no folder for temporary files can be written: mount something on /tmp, or set TMPDIR"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,40}")
 
@@ -84,7 +84,7 @@ class State:
 
     @classmethod
     def new(cls, name: str, namespaces: tuple[str, ...], about: dict[str, Any]) -> State:
-        """Of a testbed that this process makes."""
+        """Return the state of a testbed that this process makes."""
         owner = Process.of(os.getpid())
         assert owner is not None
         mark = f"{name}-{secrets.token_hex(8)}"

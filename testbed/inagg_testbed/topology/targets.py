@@ -1,4 +1,4 @@
-"""What can stand in the middle: the software switch, and others by their line in a table."""
+"""Switches that can stand in the middle: the software switch, and others by their line in a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Running:
     control: str
     data: str
     pid: int | None = None
-    """Of its process, to look whether it lives; None: it has none of its own."""
+    """PID of its process, to look whether it lives; None: it has none of its own."""
     leaves: tuple[str, ...] = ()
     """Control addresses of the switches in the racks, by rack."""
 

@@ -34,7 +34,7 @@ class Digits:
 
 
 def load_digits() -> tuple[Digits, Digits]:
-    """Those for training and those for testing; always the same."""
+    """Load the digits for training and those for testing; always the same."""
     pictures, labels = sklearn.datasets.load_digits(return_X_y=True)
     images = torch.from_numpy(pictures).float().view(-1, 1, 8, 8) / 16
     digits = Digits(images, torch.from_numpy(labels).long())

@@ -16,10 +16,10 @@ SIDE, COLOURS, CLASSES = 32, 3, 10
 TRAINING, TESTING = 6000, 1000
 """Pictures that are made."""
 LOOKED_AT = 2000
-"""Of CIFAR-10's pictures for testing; all of them would take longer than the training between."""
+"""Number of CIFAR-10's pictures for testing; all of them would take longer than the training between."""
 SEED = 20091018
 STRIPES, NOISE = 0.25, 0.1
-"""Of how much other a colour the stripes are, and the standard deviation of each pixel's noise."""
+"""Largest difference in colour between stripes, and the standard deviation of each pixel's noise."""
 CIFAR_FILES = tuple(f"data_batch_{i}" for i in range(1, 6))
 CIFAR_TEST = "test_batch"
 CIFAR_BYTES = COLOURS * SIDE * SIDE
@@ -48,7 +48,7 @@ class Images:
 
 
 def load_images(folder: Path | None) -> tuple[Images, Images]:
-    """Those for training and those for testing: of CIFAR-10's folder ``cifar-10-batches-py``, or made here.
+    """Load pictures for training and for testing: of CIFAR-10's folder ``cifar-10-batches-py``, or made here.
 
     Raises DataError if the folder is none of CIFAR-10 for Python.
     """

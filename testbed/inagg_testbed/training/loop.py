@@ -21,7 +21,7 @@ class Plan:
     learning_rate: float = 0.05
     momentum: float = 0.9
     seed: int = 0
-    """Of the order of the data."""
+    """Seed of the order of the data."""
 
 
 def train(

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 WIDTHS = (16, 32, 64, 128)
-"""Of the first layer and of the three stages, each of which halves the sides of the picture."""
+"""Widths of the first layer and of the three stages, each of which halves the sides of the picture."""
 
 
 class Block(nn.Module):

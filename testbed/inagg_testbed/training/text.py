@@ -26,7 +26,7 @@ def load_text() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def sequences(text: torch.Tensor, starts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the network reads, and what comes next, int64 of shape (count, `CONTEXT`)."""
+    """Return what the network reads, and what comes next, int64 of shape (count, `CONTEXT`)."""
     windows = text[starts[:, None] + torch.arange(CONTEXT + 1)].long()
     return windows[:, :-1], windows[:, 1:]
 

@@ -1,4 +1,4 @@
-"""What rank 0 notes of a training for its report, at next to no cost: a few numbers a step, gradients once.
+"""Notes of rank 0 on a training for its report, at next to no cost: a few numbers a step, gradients once.
 
 No `from __future__ import annotations` here: DistributedDataParallel compares a hook's annotations as objects.
 """

@@ -156,6 +156,27 @@ def test_a_rank_gives_up_when_epoch_after_epoch_ends_without_a_sum(switch: Switc
         assert str(all_reduce.failure) == "job 'in-vain' is over: for a test"
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_job_that_was_left_is_freed_at_once(switch: SwitchProcess) -> None:
+    """Rings and sockets are not for the garbage collector to find, which in a training may not look for long."""
+    all_reduce = AllReduce(switch=switch.control, rank=0, workers=1, job="freed")
+    with all_reduce:
+        all_reduce(np.ones(100, np.float32))
+    network = all_reduce._network
+    assert network is not None
+    parts = [weakref.ref(part) for part in (all_reduce, network, network.transport, network.engine, network._session)]
+    del all_reduce, network
+    assert [part() for part in parts] == [None] * len(parts)
+
+
 def test_an_epoch_that_both_the_link_and_the_switch_call_over_counts_once(
     switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

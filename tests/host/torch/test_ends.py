@@ -118,9 +118,10 @@ def test_torchrun_trains_and_leaves_nothing(switch: str) -> None:
     assert set(jobs(switch)) <= set(before)
 
 
-def threads_and_files() -> tuple[list[str], list[str]]:
+def threads_and_files(collect: bool = True) -> tuple[list[str], list[str]]:
     """Of this process: names of threads (of Python and of others), and what its file descriptors are."""
-    gc.collect()
+    if collect:
+        gc.collect()
     tasks = [(Path("/proc/self/task") / task / "comm").read_text().strip() for task in os.listdir("/proc/self/task")]
     names = sorted([thread.name for thread in threading.enumerate()] + tasks)
     files = []
@@ -157,6 +158,30 @@ def test_a_destroyed_group_leaves_no_thread_and_no_socket(beside: World) -> None
         assert not ours - Counter(before)
         assert len(threads[-1]) <= max(len(threads[1]), len(before)), (threads[1], threads[-1])
         assert len(files[-1]) <= len(files[1]), (files[1], files[-1])
+
+
+def come_and_go_uncollected(times: int) -> list[int]:
+    """How many threads of Gloo there are after each time that a group was made, used and destroyed."""
+    found = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(times):
+            group = dist.new_group(backend="inagg", pg_options=Options(window=16))
+            dist.all_reduce(torch.ones(LARGE), group=group)
+            dist.destroy_process_group(group)
+            del group
+            dist.barrier()
+            found.append(sum("gloo" in name for name in threads_and_files(collect=False)[0]))
+    finally:
+        gc.enable()
+    return found
+
+
+def test_a_destroyed_group_ends_its_inner_group_at_once(beside: World) -> None:
+    """And not when the garbage collector comes by."""
+    for first, *others in beside.run(come_and_go_uncollected, 3):
+        assert others == [first] * 2
 
 
 # --- not so well ---

@@ -11,7 +11,7 @@ from .stream import DeviceStream, Event
 
 
 class Arrival:
-    """Of the sums of one CUDA tensor."""
+    """Arrival of the sums of one CUDA tensor."""
 
     def __init__(self, stream: DeviceStream, callbacks: DeviceStream, alone: bool = True) -> None:
         """``stream``: what brings them. ``callbacks``: one where nothing is but waits for sums that have come.
@@ -31,13 +31,13 @@ class Arrival:
         return self._event is not None
 
     def wait(self) -> None:
-        """What is launched on the current stream from now on waits for the sums. After `come`."""
+        """Have what is launched on the current stream from now on wait for the sums. After `come`."""
         assert self._event is not None, "nothing to wait for yet"
         self._event.wait(torch.cuda.current_stream(self.device))
 
     @contextmanager
     def there(self) -> Iterator[None]:
-        """Who is told of the sums in the block has streams wait for them, and for none that come later."""
+        """Have streams of whoever is told of the sums in the block wait for these, and for none that come later."""
         with self._callbacks.current():
             self.wait()
             yield
@@ -51,7 +51,7 @@ def refuse_capture(device: torch.device) -> None:
 
 
 def refuse_capture_here() -> None:
-    """As `refuse_capture`, of the current device."""
+    """Raise as `refuse_capture` does, for the current device."""
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             "inagg cannot be captured into a CUDA graph: its sums come from the network, through the host. Leave the "

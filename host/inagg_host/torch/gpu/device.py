@@ -87,7 +87,7 @@ def view(tensor: Tensor) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Described:
-    """What all launches of a job have in common: a `LAUNCH`, its `KERNEL`, and what these are about."""
+    """Description of all launches of a job: a `LAUNCH`, its `KERNEL`, and what these are about."""
 
     record: npt.NDArray[np.void]
     kernels: npt.NDArray[np.void]
@@ -211,7 +211,7 @@ class TensorDevice:
         )
 
     def here(self) -> AbstractContextManager[None]:
-        """What is launched in the block is for this device."""
+        """Have what is launched in the block be for this device."""
         return self._platform.here()
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ class TensorDevice:
                 stream.record_event().synchronize()
 
     def _tell_once(self) -> None:
-        """What device and host tell each other of a tensor that is copied: not all drivers can."""
+        """Have device and host tell each other all that they do of a copied tensor: not all drivers can."""
         values, here, words = torch.zeros(16, device=self.device), self.decode_stream.pinned(64), self.words()
         self.copy_to_host(values, here.data_ptr(), words.ctypes.data)
         self.scan_stream.record_event().synchronize()

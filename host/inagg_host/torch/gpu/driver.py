@@ -66,7 +66,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def address(name: str) -> int:
-    """Of a function, for compiled code. Raises RuntimeError if there is none."""
+    """Return the address of a function, for compiled code. Raises RuntimeError if there is none."""
     return ctypes.cast(_function(name), ctypes.c_void_p).value or 0
 
 
@@ -115,7 +115,7 @@ def check(stream: int) -> None:
 
 
 def wait_value(stream: int, address: int) -> None:
-    """What comes next in a stream waits until the uint32 at an address, in pinned memory, is 1 or more."""
+    """Have what comes next in a stream wait until the uint32 at an address, in pinned memory, is 1 or more."""
     _call("cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(1), 0)
 
 

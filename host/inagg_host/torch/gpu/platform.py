@@ -1,4 +1,4 @@
-"""What a device is driven by: streams, functions that are called by address, and kernels."""
+"""Means to drive a device: streams, functions that are called by address, and kernels."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def warn_of_copies(why: str) -> None:
 
 
 def lacking() -> Mapping[str, str]:
-    """What Triton needs to launch a kernel and does not find here, each with the package of Debian and Ubuntu that has
-    it. It needs them once: it keeps what it compiles."""
+    """Return what Triton needs to launch a kernel and does not find here, each with the package of Debian and Ubuntu
+    that has it. Triton needs them once: it keeps what it compiles."""
     compiler = os.environ.get("CC")
     # As Triton itself looks for them: a CC that is set is used as it is, and Debian's own scheme has no headers.
     compilers = ("gcc", "clang") if compiler is None else (compiler,)
@@ -66,7 +66,7 @@ class Kernels(NamedTuple):
 
 
 class Platform(Protocol):
-    """Of one device."""
+    """Platform of one device."""
 
     device: torch.device
     calls: Calls
@@ -77,7 +77,7 @@ class Platform(Protocol):
         """Whether there are kernels. If not, it says so."""
 
     def here(self) -> AbstractContextManager[None]:
-        """What is launched in the block is for this device."""
+        """Have what is launched in the block be for this device."""
 
     def stream(self) -> DeviceStream:
         """A stream of our own."""
@@ -128,10 +128,10 @@ class Cuda:
         return loaded
 
     def check(self, failed: int) -> None:
-        """As `Platform.check`: `DriverError`."""
+        """Raise `DriverError`: see `Platform.check`."""
         if failed != 0:
             raise driver.DriverError(NAMES[failed & 3], failed >> 2)
 
 
 PLATFORMS: Mapping[str, Callable[[torch.device], Platform]] = {"cuda": Cuda}
-"""By type of device."""
+"""Platforms by type of device."""

@@ -47,7 +47,7 @@ class Event:
                 self._event.synchronize()
 
     def wait(self, stream: torch.cuda.Stream) -> None:
-        """What is launched on a stream from now on waits for it."""
+        """Have what is launched on a stream from now on wait for it."""
         if self._event is not None:
             stream.wait_event(self._event)
 
@@ -58,7 +58,7 @@ class DeviceStream:
     def __init__(self, device: torch.device) -> None:
         self.device, self.handle = device, 0
         self.external: torch.cuda.Stream | None = None
-        """As PyTorch knows it; None: on the CPU there is none."""
+        """PyTorch's object of it; None: on the CPU there is none."""
         self._closed = False
         if device.type == "cuda":
             with suppress(IndexError):  # not asked before: another thread may take the last one meanwhile
@@ -70,7 +70,7 @@ class DeviceStream:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """What is launched in the block runs here. For any thread."""
+        """Have what is launched in the block run here. For any thread."""
         if self.external is None:
             yield
         else:  # on the device also when the block ends, which else begins to use the first one, as in `Event`
@@ -78,7 +78,7 @@ class DeviceStream:
                 yield
 
     def do(self, launch: Callable[[], object]) -> None:
-        """What ``launch`` launches runs here. This and `wait_value` need the thread to be `on_device`."""
+        """Have what ``launch`` launches run here. This and `wait_value` need the thread to be `on_device`."""
         if self.external is None:
             launch()
             return
@@ -90,7 +90,7 @@ class DeviceStream:
             torch.cuda.set_stream(before)
 
     def wait_value(self, address: int) -> None:
-        """What comes next waits until the word (int64) at an address, of `pinned`, is 1 or more."""
+        """Have what comes next wait until the word (int64) at an address, of `pinned`, is 1 or more."""
         driver.wait_value(self.handle, address)
 
     def record_event(self) -> Event:
@@ -102,7 +102,7 @@ class DeviceStream:
         return Event(event, self.device)
 
     def wait_event(self, event: Event) -> None:
-        """What is launched from now on waits for ``event``."""
+        """Have what is launched from now on wait for ``event``."""
         if self.external is not None:
             event.wait(self.external)
 

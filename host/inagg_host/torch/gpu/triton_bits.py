@@ -1,5 +1,5 @@
-"""What the kernels in Triton share: constants, and floats as bits. Kernels have no annotations but `constexpr`, since
-Triton would look for what these name."""
+"""Parts that kernels in Triton share: constants, and floats as bits. Kernels have no annotations but `constexpr`,
+since Triton would look for what these name."""
 
 # ruff: noqa: N803
 

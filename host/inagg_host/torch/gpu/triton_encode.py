@@ -115,7 +115,7 @@ def _natural64(magnitude, exponent):
 
 @triton.jit
 def _inverse(mantissa, FAMILY: tl.constexpr):
-    """Of a mantissa, float64, a little above: what `_linear` multiplies with."""
+    """Return a float64 a little above the inverse of a mantissa, with which `_linear` multiplies."""
     inverse = mantissa
     if FAMILY == IS_LINEAR:
         inverse = (1.0 / mantissa.to(tl.float64)) * tl.full([1], ABOVE_ONE, tl.int64).to(tl.float64, bitcast=True)
@@ -177,8 +177,8 @@ def _rounded(magnitude, word, exponent, mantissa, inverse, TOP: tl.constexpr, FA
 
 @triton.jit
 def _rounded_inside(magnitude, word, exponent):
-    """As `_rounded`, of float32's magnitudes that are 0, or normal and not below level 1, which is most: the noise is
-    added to the fraction, and what is carried rounds up."""
+    """Version of `_rounded` for float32's magnitudes that are 0, or normal and not below level 1, as most are: the
+    noise is added to the fraction, and what is carried rounds up."""
     level_0 = (-(exponent + 126) << 23).to(tl.uint32, bitcast=True)
     level = ((magnitude + (word >> 9) + level_0) >> 23).to(tl.int32)
     return tl.where(magnitude == 0, 0, level), (magnitude << 9) + word == 0xFFFFFFFF

@@ -63,7 +63,7 @@ def load(job: Job, device: torch.device, mean: bool) -> Kernels:
 
 
 def _loaded(compiled: Any, kernel: Any, arguments: np.dtype[np.void], programs: int) -> Kernel:
-    """What Triton has compiled and loaded. Beside its own arguments a kernel has the addresses of memory for use
+    """Return what Triton has compiled and loaded. Beside its own arguments a kernel has the addresses of memory for use
     inside, which ours do not use: these may be 0."""
     name, metadata = kernel.fn.__name__, compiled.metadata
     taken = tuple(parameter.name for parameter in kernel.params if not parameter.is_constexpr)
