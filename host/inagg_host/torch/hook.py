@@ -288,7 +288,8 @@ def inagg_hook(state: InaggState, bucket: GradBucket) -> torch.futures.Future[to
     Raises TypeError where DDP has no buckets (``torch._dynamo.config.optimize_ddp = "python_reducer"``): it calls its
     hooks for each gradient then, and drops the futures that they return, errors and all.
     """
-    if not isinstance(bucket, GradBucket):
+    given: object = bucket
+    if isinstance(given, tuple):
         raise TypeError(
             'inagg_hook averages buckets of DDP, and torch._dynamo.config.optimize_ddp = "python_reducer" has none: '
             'set another before the model is wrapped, or use backend="inagg" without a hook'
