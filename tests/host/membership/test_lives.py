@@ -174,7 +174,7 @@ def test_a_job_that_was_left_is_freed_at_once(switch: SwitchProcess) -> None:
     assert network is not None
     parts = [weakref.ref(part) for part in (all_reduce, network, network.transport, network.engine, network._session)]
     del all_reduce, network
-    assert [part() for part in parts] == [None] * len(parts)
+    wait_for(lambda: [part() for part in parts] == [None] * len(parts))  # a thread of gRPC's may still have one
 
 
 def test_an_epoch_that_both_the_link_and_the_switch_call_over_counts_once(

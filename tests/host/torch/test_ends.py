@@ -160,6 +160,10 @@ def test_a_destroyed_group_leaves_no_thread_and_no_socket(beside: World) -> None
         assert len(files[-1]) <= len(files[1]), (files[1], files[-1])
 
 
+def gloo_threads() -> int:
+    return sum("gloo" in name for name in threads_and_files(collect=False)[0])
+
+
 def come_and_go_uncollected(times: int) -> list[int]:
     """How many threads of Gloo there are after each time that a group was made, used and destroyed."""
     found = []
@@ -172,7 +176,11 @@ def come_and_go_uncollected(times: int) -> list[int]:
             dist.destroy_process_group(group)
             del group
             dist.barrier()
-            found.append(sum("gloo" in name for name in threads_and_files(collect=False)[0]))
+            found.append(gloo_threads())
+            give_up_s = time.monotonic() + PATIENCE_S / 6
+            while found[-1] > found[0] and time.monotonic() < give_up_s:  # a thread of ours may still let it go
+                time.sleep(0.01)
+                found[-1] = gloo_threads()
     finally:
         gc.enable()
     return found
@@ -181,7 +189,7 @@ def come_and_go_uncollected(times: int) -> list[int]:
 def test_a_destroyed_group_ends_its_inner_group_at_once(beside: World) -> None:
     """And not when the garbage collector comes by."""
     for first, *others in beside.run(come_and_go_uncollected, 3):
-        assert others == [first] * 2
+        assert max(others) <= first, others
 
 
 # --- not so well ---
