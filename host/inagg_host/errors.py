@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Final
 
 CLOSED_JOINING: Final = "closed while joining"
@@ -21,20 +20,6 @@ def again(failure: AllReduceError) -> AllReduceError:
     same = type(failure)(*failure.args)
     same.__cause__ = failure.__cause__
     return same
-
-
-NO_THREAD: Final = "can't start new thread"
-"""Python's error where the process may have no more threads."""
-_FILES: Final = "raise the limit of open files (ulimit -n, LimitNOFILE=), or look what this process has open"
-
-
-def advised(error: BaseException) -> str:
-    """Text of an error, with what to do if it is one of the limits of a process."""
-    if str(error) == NO_THREAD:
-        return f"{error}: raise the limit of processes (ulimit -u; a container's pids)"
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"{error}: {_FILES}"
-    return str(error)
 
 
 BRIEF_CHARS: Final = 200

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from inagg_wire.errors import Reason
+from inagg_wire.scale import FloatType
 
 from .operation import Operation
 from .state import CODEC_FAILED, NO_MAXIMUM, OTHER_OP, OTHER_OPERATION, SWITCH_REFUSES
@@ -35,6 +36,15 @@ class OutOfGenerations(RuntimeError):
         super().__init__("every slot of the job has served its last generation, so a new epoch must begin")
 
 
+def other_operation(elements: int, float_type: FloatType | None, divisor: int) -> RanksDisagree:
+    """The exception where another rank's operation is not this one's. ``float_type`` None: maxima of bytes."""
+    kind = "uint8" if float_type is None else float_type.name.lower()
+    return RanksDisagree(
+        f"another rank reduces something else than this one's {elements} elements of {kind} (divisor {divisor}): "
+        f"{SAME_ORDER}"
+    )
+
+
 def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
     """An exception for the ``error`` of a `state.JOB`, of which ``operations`` are unfinished."""
     error, block, reason = int(job["error"]), int(job["error_block"]), int(job["error_reason"])
@@ -44,11 +54,8 @@ def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
         return RanksDisagree(f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}")
     if error == OTHER_OPERATION:
         operation = next(o for o in operations if block < o.first_block + o.blocks)
-        kind = "uint8" if operation.maxima else operation.job.float_type.name.lower()
-        return RanksDisagree(
-            f"another rank reduces something else than this one's {operation.values.size} elements of {kind} "
-            f"(divisor {operation.fields['divisor']}): {SAME_ORDER}"
-        )
+        float_type = None if operation.maxima else operation.job.float_type
+        return other_operation(operation.values.size, float_type, operation.fields["divisor"])
     if error == CODEC_FAILED:
         codec = next(o for o in operations if block < o.first_block + o.blocks).codec
         cause = None if codec is None else codec.error

@@ -161,13 +161,12 @@ def begin_sum(
         if contributed is not None:
             job.bits(contributed)
             fields["contributed"] = address_of(contributed)
-    tag = crc32(pack(">II", request.tag, pieces)) if pieces > 1 else request.tag
     shape = blocks, chunk, scales, job.refined
     items = plan(*shape)
     operation = Operation(
         values, out, job, items, item_records(*shape), chunk, first_block, now, *_room(blocks, blocks, items, chunk),
         fields,
-        signature(values.size, job.float_type, request.divisor, tag), contributed, codec=brought_by,
+        signature_of(request, pieces), contributed, codec=brought_by,
     )  # fmt: skip
     if brought_by is not None:
         brought_by.begin(operation)
@@ -187,8 +186,14 @@ def begin_max(request: Request, job: codec.Job, chunk: int, first_block: int, no
     fields = {"divisor": 1, "elements": values.size, "scaled": values.size, "drafting": 0, "scatters": 0}
     return Operation(
         values, out, job, items, (records, address_of(records)), chunk, first_block, now, magnitudes, lacking, rows,
-        room, fields, signature(values.size, None, 1, request.tag), maxima=True,
+        room, fields, signature_of(request), maxima=True,
     )  # fmt: skip
+
+
+def signature_of(request: Request, pieces: int = 1) -> Bytes:
+    """`schedule.signature` of a request, of values in as many equal ``pieces``."""
+    tag = crc32(pack(">II", request.tag, pieces)) if pieces > 1 else request.tag
+    return signature(request.values.size, request.float_type, request.divisor, tag)
 
 
 def _room(

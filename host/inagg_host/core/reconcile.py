@@ -77,6 +77,21 @@ def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
     return finished
 
 
+def agree(group: InnerGroup, ranks: int, ready: bool, signature: Bytes) -> int | None:
+    """How many of the ``ranks`` are ready, or None if not all have the same ``signature``, of eight bytes. For all
+    ranks to call; the answer is the same on all.
+
+    It takes one sum. By Cauchy and Schwarz, n numbers are equal if and only if n times the sum of their squares is the
+    square of their sum. The signature is four numbers of 16 bits, so with up to 2**21 ranks float64 holds both exactly.
+    """
+    numbers = signature.view(np.uint16).astype(np.float64)
+    told = np.concatenate([[float(ready)], numbers, numbers**2])
+    group.all_reduce(told)
+    count, *sums = map(int, told)
+    alike = (ranks * squares == total**2 for total, squares in zip(sums[:4], sums[4:], strict=True))
+    return count if all(alike) else None
+
+
 def _recent(state: State, shard: int) -> list[int]:
     """The oldest block of a shard whose row is not used again, then the finished ones from there on."""
     s, slots = state.shards[shard], int(state.shards[shard]["slots"])

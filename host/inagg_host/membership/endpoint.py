@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from inagg_host.config import is_loopback
 from inagg_host.core import Epoch
-from inagg_host.errors import AllReduceError, advised
+from inagg_host.errors import AllReduceError
 from inagg_link import Address, Group, GroupLink, Link, UdpLink
+from inagg_link.limits import advised
 
 log = logging.getLogger("inagg")
 

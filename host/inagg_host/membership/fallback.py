@@ -1,8 +1,8 @@
 """Going on without the switch: what the network left unfinished, and what comes after, on the inner group.
 
 All ranks do the same steps in the same order on the inner group, on a thread of their own. First they tell each other
-what they are left with, and bring what was begun to the same state (`core.reconcile`). Then, before each task, they
-agree by one small sum whether all of them are back in the network.
+what they are left with, and bring what was begun to the same state (`core.reconcile`). Then, before each task, one
+small sum tells them whether it is the same on all, and whether all are back in the network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import RanksDisagree
-from inagg_host.core.reconcile import InnerGroup, salvage, unfinished
+from inagg_host.core.failure import other_operation
+from inagg_host.core.operation import signature_of
+from inagg_host.core.reconcile import InnerGroup, agree, salvage, unfinished
 from inagg_host.errors import CLOSED_SUMMING, AllReduceError
 from inagg_host.stats import Counters
 from inagg_host.task import Task
@@ -146,7 +148,7 @@ class Fallback:
                 continue
             try:
                 # A task that is done in part is so on all ranks; the others may be done by whoever can.
-                if pending is None and self._all_back():
+                if pending is None and self._all_back(task):
                     self._hand_over(task)
                     return
                 self._reduce(task, pending)
@@ -231,11 +233,15 @@ class Fallback:
 
     # --- coming back ---
 
-    def _all_back(self) -> bool:
-        """Whether all ranks have a network that works; agreed on, so the same on all."""
-        ready = np.array([self._reconnector.is_back()], np.float32)
-        self._group.all_reduce(ready)
-        return int(ready[0]) == self._ranks
+    def _all_back(self, task: Task) -> bool:
+        """Whether all ranks have a network that works; agreed on, so the same on all. Raises AllReduceError, on all, if
+        the next task is not the same on all."""
+        signature = signature_of(task, self._ranks if task.scatters else 1)
+        back = agree(self._group, self._ranks, self._reconnector.is_back(), signature)
+        if back is None:
+            cause = other_operation(task.values.size, task.float_type, task.divisor)
+            raise AllReduceError(str(cause)) from cause
+        return back == self._ranks
 
     def _hand_over(self, task: Task) -> None:
         network = self._reconnector.take()

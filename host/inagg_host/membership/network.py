@@ -12,13 +12,14 @@ from inagg_host import warmup
 from inagg_host.closed import ignore
 from inagg_host.config import Config
 from inagg_host.core import Engine, Epoch, Operation, OutOfGenerations, Refused
-from inagg_host.errors import NO_THREAD, AllReduceError, advised, over_text
+from inagg_host.errors import AllReduceError, over_text
 from inagg_host.io.tally import Traffic
 from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
 from inagg_host.task import Task
 from inagg_link import Address, Link
 from inagg_link.first_start import compile_all, saying
+from inagg_link.limits import NO_THREAD, advised
 from inagg_link.signals import Deferred
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import structlog
 
+from inagg_link.limits import MORE_FILES
+
 from ..driver import DriverError
 from ..service.controller import Controller
 from ..service.descriptors import shortage
@@ -196,7 +198,7 @@ class Root:
             await asyncio.sleep(DESCRIPTORS_LOOK_S)
             short = shortage()
             if short is not None:
-                hint = "raise the limit (ulimit -n, LimitNOFILE=), or look who connects: further ones are turned away"
+                hint = f"{MORE_FILES}, or look who connects: further ones are turned away"
                 log.warning("descriptors_short", open=short[0], limit=short[1], hint=hint)
                 await asyncio.sleep(DESCRIPTORS_TELL_S)
 

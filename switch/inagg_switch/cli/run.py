@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 from contextlib import ExitStack
-from typing import Final
 
 import click
+
+from inagg_link.limits import NO_THREAD, advised
 
 from ..addresses import SettingsError, split_address, why_not_bound
 from ..driver import DriverError
@@ -23,9 +24,6 @@ from .root import Listeners, Root, serving
 from .settings import Settings
 from .shard_keeper import SwitchDriver
 from .signals import EXIT_FAILED
-
-NO_THREAD: Final = "can't start new thread"
-"""Text of Python's error where the process may have no more."""
 
 
 class CannotServe(click.ClickException):
@@ -52,7 +50,7 @@ def run(settings: Settings, shards: list[ShardProcess]) -> int:
         except RuntimeError as error:
             if str(error) != NO_THREAD:
                 raise
-            raise CannotServe(f"{error}: raise the limit of processes (ulimit -u, TasksMax=, a pod's pids)") from None
+            raise CannotServe(advised(error)) from None
         finally:
             if driver is not None:
                 driver.close()

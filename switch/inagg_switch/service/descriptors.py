@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from inagg_link.limits import MORE_FILES
+
 CONNECTIONS: Final = 0.9
 """The share of the limit that connections may take."""
 SHORT: Final = 0.8
@@ -40,10 +42,10 @@ def why_too_few(limit: int, shards: int) -> str | None:
     needed = OWN + OF_SHARD * shards
     if limit == resource.RLIM_INFINITY or limit >= needed:
         return None
-    return (
-        f"this process may have {limit} files and connections open, and needs {needed}, and one more for each worker: "
-        "raise the limit (ulimit -n, LimitNOFILE=)"
+    needs = (
+        f"this process may have {limit} files and connections open, and needs {needed}, and one more for each worker"
     )
+    return f"{needs}: {MORE_FILES}"
 
 
 def shortage() -> tuple[int, int] | None:

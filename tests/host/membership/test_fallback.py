@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from tests.host.core.cluster import Cluster
 
 from inagg_host.core import RanksDisagree
-from inagg_host.core.operation import Request
-from inagg_host.core.reconcile import unfinished
+from inagg_host.core.operation import Request, signature_of
+from inagg_host.core.reconcile import agree, unfinished
 from inagg_host.errors import AllReduceError
 from inagg_host.io.futures import CallbackExecutor
 from inagg_host.membership import fallback as module
@@ -33,7 +33,7 @@ from inagg_host.stats import Counters
 from inagg_host.task import Task, make_task
 from inagg_wire.scale import FloatType
 
-from .groups import Meeting, ThreadGroup
+from .groups import Meeting, ThreadGroup, on_all
 from .test_salvage import begin, results_to, step, undisturbed
 
 Array = npt.NDArray[Any]
@@ -313,6 +313,42 @@ def test_ranks_that_reduce_different_things_get_an_error_and_no_sum() -> None:
     assert [group.calls for group in groups] == [["gather"]] * 2
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"tag": 1}, {"values": np.ones(4, np.float32)}, {"divisor": 2}, {"float_type": None}, {"scatters": True}],
+)
+def test_ranks_whose_next_task_is_not_the_same_get_an_error_and_no_sum(changes: dict[str, Any]) -> None:
+    """As where one has left a tensor out. What comes later is then another one, too."""
+    with ranks(Meeting(3).groups()) as made:
+        tasks = [make_task(np.ones(3, np.float32), None) for _ in made]
+        for name, value in changes.items():
+            setattr(tasks[1], name, value)
+        for rank, task in zip(made, tasks, strict=True):
+            rank.fallback.submit(task)
+        for task in [*tasks, *(rank.sum(np.ones(3, np.float32)) for rank in made)]:
+            with pytest.raises(AllReduceError, match="another rank reduces something else than this one's"):
+                task.work.result(PATIENCE_S)
+        assert [task.out.tolist() for task in tasks] == [[1.0] * 3] * 3
+
+
+@given(
+    st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=9), st.integers(0, 2**64 - 1), st.integers(0, 63),
+    st.lists(st.booleans(), min_size=9, max_size=9),
+)  # fmt: skip
+def test_ranks_agree_if_and_only_if_all_their_signatures_are_the_same(
+    signatures: list[int], one: int, bit: int, ready: list[bool]
+) -> None:
+    def agreed(values: list[int]) -> set[int | None]:
+        groups = Meeting(len(values)).groups()
+        rows = [np.frombuffer(value.to_bytes(8, "big"), np.uint8) for value in values]
+        return set(on_all(groups, lambda rank, group: agree(group, len(values), ready[rank], rows[rank])))
+
+    count = len(signatures)
+    assert agreed(signatures) == ({None} if len(set(signatures)) > 1 else {sum(ready[:count])})
+    assert agreed([one] * count) == {sum(ready[:count])}
+    assert agreed([one] * (count - 1) + [one ^ 1 << bit]) == {None}
+
+
 def test_when_the_inner_group_fails_too_both_reasons_are_told() -> None:
     meeting = Meeting(2)
     with ranks(meeting.groups()) as made:
@@ -459,7 +495,7 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
     tasks = [make_task(values, None, None, 1), make_task(np.ones(4, np.float32), None, None, 1)]
     for task in tasks:
         fallback.submit(task)
-    other.all_reduce(np.zeros(1, np.float32))  # whether all are back
+    agree(other, 2, False, signature_of(tasks[0]))
     wait_for(lambda: mine.calls[-1] == "all_reduce of 4 float32")
     fallback.close()
     for task in tasks:

@@ -82,7 +82,7 @@ def test_whichever_thread_it_cannot_have_a_rank_says_so_and_ends(switch: SwitchP
     failed = [text for text in said if text]
     assert len(failed) > 4, "with so few threads nothing works"
     assert said[-1] == "", "with so many it does"
-    assert set(failed) == {"can't start new thread: raise the limit of processes (ulimit -u; a container's pids)"}
+    assert set(failed) == {"can't start new thread: raise the limit of processes (ulimit -u, TasksMax=, a pod's pids)"}
 
 
 def test_a_rank_that_could_not_listen_hears_the_switch_when_there_are_threads_again(
