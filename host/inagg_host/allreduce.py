@@ -21,7 +21,7 @@ from inagg_link.signals import Deferred
 from inagg_wire.scale import FloatType
 
 from .codec import Job
-from .codec.staging import Arriving, Codec, Staging
+from .codec.staging import Codec
 from .config import Config, ConfigError, ConfigOptions
 from .core import Engine
 from .core.reconcile import InnerGroup
@@ -31,7 +31,7 @@ from .membership.failure_channel import JoinFailureChannel, publishing_failure
 from .membership.fallback import Fallback
 from .membership.network import Network
 from .stats import Counters
-from .task import Task, make_max_task, make_staged_task, make_task
+from .task import Task, make_max_task, make_task
 
 __all__ = ["AllReduce", "AllReduceError"]
 
@@ -170,32 +170,11 @@ class AllReduce:
             self._begin(task, lambda network: network.submit(task))
         return task.work
 
-    def submit_arriving(
-        self, arriving: Arriving, values: npt.NDArray[Any], out: npt.NDArray[Any], float_type: FloatType,
-        divisor: int = 1, tag: int = 0, scatter: bool = False, turn: int | None = None,
-    ) -> Work:  # fmt: skip
-        """Begin to sum ``values`` that are still on their way; ``arriving`` says when they are there. Of arrays that
-        nobody else has: 1-D and contiguous, of that type, and of sizes that fit, which nobody checks. Otherwise as
-        `submit`."""
-        turn = self.take_turn() if turn is None else turn
-        task = Task(values, out, float_type, divisor, scatters=scatter, target=out)
-        return self._submit(task, turn, tag, codec=arriving)
-
-    def submit_staged(
-        self, staging: Staging, elements: int, float_type: FloatType, divisor: int = 1, tag: int = 0,
-        scatter: bool = False, turn: int | None = None,
-    ) -> Work:  # fmt: skip
-        """Begin to sum ``elements`` values that are on a device: see `codec.staged`. ``staging`` has chunks of `chunk`
-        blocks. The work is done when all results are in the host's memory. With ``scatter``, as `submit` with it;
-        blocks of each rank's piece begin anew.
-
-        Needs the policy "raise": the inner group could not sum them. Otherwise as `submit`.
-        """
-        turn = self.take_turn() if turn is None else turn
-        if self.config.policy != "raise":
-            raise ValueError(f"with the policy {self.config.policy!r} values must be in the host's memory")
-        pieces = self.config.workers if scatter else 1
-        return self._submit(make_staged_task(elements, float_type, divisor, pieces), turn, tag, codec=staging)
+    def submit_task(self, task: Task, turn: int, tag: int, codec: Codec) -> Work:
+        """Begin a task whose values ``codec`` brings, with arrays that nobody else has, and of which nobody checks that
+        they fit. Of values on a device (`Staging`) needs the policy "raise": the inner group could not sum them.
+        ``turn``: from `take_turn`. Otherwise as `submit`."""
+        return self._submit(task, turn, tag, codec=codec)
 
     def submit_max(self, values: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None) -> Work:
         """Begin to take the maximum over all ranks of each byte of ``values``, into ``out`` or in place.
@@ -222,8 +201,7 @@ class AllReduce:
 
     def job(self, float_type: FloatType) -> Job:
         """The job, for values of a type. Raises `AllReduceError` while there is no switch."""
-        e = self._engine.epoch
-        return Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+        return self._engine.job(float_type)
 
     @property
     def chunk(self) -> int:

@@ -6,7 +6,7 @@ import difflib
 import ipaddress
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Integral, Real
@@ -28,11 +28,12 @@ TIME_MAX_S = 1e9
 gRPC takes a deadline that is later for one that has passed."""
 UNNAMED_JOB = "default"
 """The job of who gives it no name, in an interpreter that runs no script."""
-_KINDS: dict[str, tuple[type, str]] = {
-    "int": (Integral, "an integer"),
-    "float": (Real, "a number"),
-    "str": (str, "text"),
+_KINDS: dict[str, tuple[type, Callable[[Any], Any], str]] = {
+    "int": (Integral, int, "an integer"),
+    "float": (Real, float, "a number"),
+    "str": (str, str, "text"),
 }
+"""A field's type to what is taken for it, what becomes of that (numpy has numbers of its own), and words for it."""
 
 
 class ConfigError(ValueError):
@@ -125,10 +126,12 @@ class Config:
     def __post_init__(self) -> None:
         for field in fields(self):
             kind, *optional = str(field.type).split(" | ")
-            value, (wanted, words) = getattr(self, field.name), _KINDS[kind]
+            value, (wanted, convert, words) = getattr(self, field.name), _KINDS[kind]
             fits = isinstance(value, wanted) and not isinstance(value, bool)  # which is an integer to Python
             if not fits and not (optional and value is None):
                 raise ConfigError(f"{field.name} is {value!r}: give {words}")
+            if fits:
+                object.__setattr__(self, field.name, convert(value))
         for address in self.switches:
             why = "give a port from 1 on"
             try:

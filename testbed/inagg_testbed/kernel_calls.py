@@ -11,6 +11,7 @@ import numpy.typing as npt
 from inagg_host.codec import Job
 from inagg_host.codec.calls import CODEC, SIGNATURE, Room
 from inagg_host.codec.scales import refine_bytes
+from inagg_host.codec.table import COLUMNS, write_key, write_unit
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -92,3 +93,20 @@ class Call:
         """The results ``begin`` to ``end`` - 1, of the blocks ``numbers`` * ``shards`` + ``offset``. As
         `codec.decoder.decode`."""
         return int(self._decode(self._address, self.job.result_bytes, begin, end, offset))
+
+
+def make_table(
+    job: Job, scales: Bytes, refinements: Bytes, fraction_bits: int, numbers: Integers | None = None
+) -> npt.NDArray[np.int32]:
+    """A row for each of the agreed ``scales`` and ``refinements``, of the same blocks.
+
+    ``fraction_bits``: of ``job.for_encode`` or ``job.for_decode``. ``numbers``: of the blocks in the job, for the noise
+    of contributions.
+    """
+    table = np.zeros((scales.size, COLUMNS), np.int32)
+    rows = table.reshape(-1)
+    for row in range(scales.size):
+        write_unit(rows, row, int(scales[row]), int(refinements[row]), job.refined, fraction_bits)
+        if numbers is not None:
+            write_key(rows, row, job.seed, job.rank, int(numbers[row]))
+    return table

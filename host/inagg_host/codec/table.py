@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from inagg_link.jit import jit
 from inagg_wire.scale import SCALE_BIAS, SCALE_BYTE_MAX, SCALE_ZERO
 
 from .bits import Array, block_key
-from .job import Job
-
-Bytes = npt.NDArray[np.uint8]
-Integers = npt.NDArray[np.int64]
 
 
 class Column(IntEnum):
@@ -62,28 +56,3 @@ def write_key(table: Array, row: int, seed: int, rank: int, number: int) -> None
     """The noise key of block ``number`` of the job."""
     k0, k1 = block_key(seed, rank, number)
     table[row * COLUMNS + K0], table[row * COLUMNS + K1] = np.int32(k0), np.int32(k1)
-
-
-def make_table(
-    job: Job, scales: Bytes, refinements: Bytes, fraction_bits: int, numbers: Integers | None = None
-) -> npt.NDArray[np.int32]:
-    """A row for each of the agreed ``scales`` and ``refinements``, of the same blocks.
-
-    ``fraction_bits``: of ``job.for_encode`` or ``job.for_decode``. ``numbers``: of the blocks in the job, for the noise
-    of contributions.
-    """
-    table = np.zeros((scales.size, COLUMNS), np.int32)
-    keys: Any = np.zeros(0, np.int64) if numbers is None else numbers
-    _fill(table.reshape(-1), scales, refinements, job.refined, fraction_bits, keys, job.seed, job.rank)
-    return table
-
-
-@jit
-def _fill(
-    table: Array, scales: Array, refinements: Array, refined: bool, fraction_bits: int, numbers: Array, seed: int,
-    rank: int,
-) -> None:  # fmt: skip
-    for row in range(len(scales)):
-        write_unit(table, row, int(scales[row]), int(refinements[row]), refined, fraction_bits)
-        if len(numbers) > 0:
-            write_key(table, row, seed, rank, numbers[row])

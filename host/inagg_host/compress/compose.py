@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -143,8 +142,13 @@ def _error_and_size(bound: Bound) -> tuple[float, float]:
     return error, 1 + error
 
 
-@lru_cache(1024)
+_KEPT: dict[tuple[str, int], int] = {}
+
+
 def _kept_of(sparsifier: Sparsifier, d: int) -> int:
-    """Number of coordinates that ``sparsifier`` keeps; cached, since to find it is to select, and error feedback asks
-    twice for each tensor."""
-    return int(sparsifier.select(np.ones(d), Key(0)).size) or 1
+    """Number of coordinates that ``sparsifier`` keeps; kept by its name, as one's own dataclass may have no hash, since
+    to find it is to select, and error feedback asks twice for each tensor."""
+    known = str(sparsifier), d
+    if known not in _KEPT:
+        _KEPT[known] = int(sparsifier.select(np.ones(d), Key(0)).size) or 1
+    return _KEPT[known]

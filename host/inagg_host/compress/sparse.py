@@ -208,14 +208,11 @@ class SharedSparsifier(Sparsifier):
     formats = SWITCH_FORMATS
 
     @abstractmethod
-    def choose(self, d: int, key: Key) -> Indices:
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:
         """The coordinates of a vector of ``d`` elements, ascending, from the shared stream of ``key``."""
 
     def select(self, x: Floats, key: Key) -> Indices:
-        return self.choose(x.size, key)
-
-    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
-        return self.choose(d, key)
+        return self.where(x.size, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +249,7 @@ class RandK(SharedSparsifier):
         """Unscaled."""
         return replace(self, scaled=False)
 
-    def choose(self, d: int, key: Key) -> Indices:
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:
         """The k largest of d random numbers."""
         return largest(key.shared().uniforms(d), count_of(self.k, d))
 
@@ -272,7 +269,7 @@ class UltraSparse(SharedSparsifier):
         """k/d, with equality."""
         return Contraction(self.k / d if d else 1.0)
 
-    def choose(self, d: int, key: Key) -> Indices:
+    def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:
         """The first number decides whether, the second which."""
         whether, which = key.shared().uniforms(2)
         return np.array([int(which * d)] if d and whether < self.k else [], np.int64)

@@ -120,12 +120,17 @@ class Engine:
             )
         return self._enqueue(begin_sum(request, room, self._scales, self._window, first, now, pieces, alone, past))
 
+    def job(self, float_type: FloatType) -> Job:
+        """The job, for values of a type."""
+        e = self.epoch
+        return Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type)
+
     def _room(self, float_type: FloatType) -> tuple[Room, Integers]:
         """Memory that the kernels need for a type, and the words of a record that says so."""
         if float_type not in self._rooms:
-            e, st, job = self.epoch, self.state, self._job
+            st, job = self.state, self._job
             rows = len(st.shards) * int(job["rows"])
-            room = Room(Job(e.format, e.workers, e.rank, e.lanes, e.seed, float_type), rows)
+            room = Room(self.job(float_type), rows)
             template = np.zeros(1, OPERATION)
             record: Any = template[0]
             room.describe(record)

@@ -89,11 +89,14 @@ class Calls:
         """gRPC metadata of every call."""
         self.address = config.switches[0]
         """The one of the switches that this rank talks to."""
-        self._channel = control_channel.open_channel(config, self.address)
-        self.stub = control_pb2_grpc.ControlStub(self._channel)
+        self._open()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self.begin()
+
+    def _open(self) -> None:
+        self._channel = control_channel.open_channel(self._config, self.address)
+        self.stub = control_pb2_grpc.ControlStub(self._channel)
 
     def begin(self) -> None:
         """A rank begins to wait: it has `Config.reconnect_s` to reach a switch, and says so again if it waits for
@@ -154,8 +157,7 @@ class Calls:
                 return
             self._in_vain.add(self.address)
             before, self.address = self._channel, switches[(switches.index(self.address) + 1) % len(switches)]
-            self._channel = control_channel.open_channel(self._config, self.address)
-            self.stub = control_pb2_grpc.ControlStub(self._channel)
+            self._open()
         level = logging.DEBUG if self.address in self._tried else self.level  # once for each; they take turns
         log.log(level, "rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
         self._tried.add(self.address)
@@ -167,8 +169,7 @@ class Calls:
             if stub is not self.stub:
                 return
             control_channel.abandon(self._channel)
-            self._channel = control_channel.open_channel(self._config, self.address)
-            self.stub = control_pb2_grpc.ControlStub(self._channel)
+            self._open()
 
     def check_stop(self) -> None:
         """Raises `SessionError` if this rank is to stop."""
@@ -187,9 +188,11 @@ class Calls:
         return True
 
     def why(self) -> str:
-        """The switch's account of what the job waits for; or why it cannot be asked."""
+        """The switch's account of what the job waits for; or why it cannot be asked, if that is not just a close."""
         try:
             reply = self.stub.Why(pb.WhyRequest(name=self._config.job), timeout=LOOK_S, metadata=self.metadata)
+        except ValueError:  # the channel was closed meanwhile
+            return ""
         except grpc.RpcError as error:
             return str(self.explain(error))
         return " ".join(reply.text)

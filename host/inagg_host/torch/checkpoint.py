@@ -53,5 +53,5 @@ def _to_tensors(memory: Memory) -> dict[str, Any]:
 
 
 def _from_tensors(content: dict[str, Any]) -> Memory:
-    arrays = {name: tensor.numpy().copy() for name, tensor in content["state"].items()}
+    arrays = {name: tensor.cpu().numpy().copy() for name, tensor in content["state"].items()}
     return Memory(int(content["elements"]), np.dtype(content["dtype"]), int(content["step"]), arrays)

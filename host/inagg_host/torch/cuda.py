@@ -29,6 +29,7 @@ from inagg_host.codec.staging import Arriving, Codec, Staging
 from inagg_host.errors import again
 from inagg_host.io.futures import Work
 from inagg_host.io.watchdog import Watchdog
+from inagg_host.task import Task, make_staged_task
 from inagg_wire.scale import FloatType
 
 from .gpu.arrival import Arrival, refuse_capture, refuse_capture_here
@@ -123,7 +124,8 @@ class Stage:
             self._arrays.count_invalid(int(board.invalid[own.start : own.stop].sum()))
 
         def submit() -> Work:
-            return self._arrays.submit_staged(staging, tensor.numel(), float_type, divisor, tag, scatter, turn)
+            task = make_staged_task(tensor.numel(), float_type, divisor, shares)
+            return self._arrays.submit_task(task, turn, tag, staging)
 
         used, streams = (operand, landing, target), (self.device.scan_stream, self.device.encode_stream)
         return self._begin(staging, submit, launch, finish, result, used, streams)
@@ -149,7 +151,8 @@ class Stage:
                 arriving.fail(error)
                 with suppress(Exception):
                     copied.append(self.device.scan_stream.record_event())
-            return self._arrays.submit_arriving(arriving, given, sums, float_type, divisor, tag, scatter, turn)
+            task = Task(given, sums, float_type, divisor, scatters=scatter, target=sums)
+            return self._arrays.submit_task(task, turn, tag, arriving)
 
         def launch() -> None:
             if is_plain(target):

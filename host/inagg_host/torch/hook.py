@@ -139,18 +139,14 @@ class InaggState:
             self._compression = Compression(int(self._agree(str(secrets.randbits(32) if seed is None else seed)), 0))
         self._compression.catch_up(collect(self.group(), self._compression.steps()))
         if compressor.aggregation is Aggregation.GATHER and self._gather is None:
-            self._gather = self._spare(self._agree(f"gather/{secrets.token_hex(8)}"))
+            store = PrefixStore(f"{self._agree(f'gather/{secrets.token_hex(8)}')}/", _get_default_store())
+            self._gather = ArrayGroup(store, self.group().rank(), self.group().size(), self._limit)
         gather = None if self._gather is None else self._gather.gather
         return CompressedSums(self._compression, arrays, self.group().rank(), self.group().size(), gather)
 
     def _agree(self, text: str) -> str:
         """The text of rank 0."""
         return collect(self.group(), text.encode())[0].decode()
-
-    def _spare(self, name: str) -> ArrayGroup:
-        group = self.group()
-        store = PrefixStore(f"{name}/", _get_default_store())
-        return ArrayGroup(store, group.rank(), group.size(), self._limit)
 
     @property
     def _limit(self) -> timedelta:

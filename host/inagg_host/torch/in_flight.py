@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from inagg_host.allreduce import AllReduce, AllReduceError
+from inagg_host.closed import ignore
 from inagg_host.codec.staging import Codec
 from inagg_host.io.futures import Work
 from inagg_host.io.serial_executor import SerialExecutor
@@ -141,7 +142,7 @@ class InFlight:
 
     def _forget(self) -> None:
         """Give away what is dear: a future keeps its callbacks, and an exception frames of who was told."""
-        self._work, self._codec, self._used, self._events, self._finish = None, None, None, (), _nothing
+        self._work, self._codec, self._used, self._events, self._finish = None, None, None, (), ignore
 
 
 def wait_for(events: Sequence[Event]) -> None:
@@ -153,7 +154,3 @@ def wait_for(events: Sequence[Event]) -> None:
 def _keep(events: Sequence[Event], _used: object) -> None:
     with suppress(Exception):  # of the device, which does nothing more then
         wait_for(events)
-
-
-def _nothing() -> None:
-    pass

@@ -269,14 +269,15 @@ def _name(op: Any) -> str:
 def _resolve_alike(resolve: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None) -> Settings:
     """Return what ``resolve`` gives, if that is alike on all ranks where it must be: which tensors go through the
     switch, and how. Else, and if it fails on one, all of them get a `ConfigError`: none is left to wait for others."""
-    settings, said, error = None, {}, None
+    settings: Settings | None = None
+    error: Exception | None = None
     try:
         settings = resolve()
-        said = settings.common
-    except ValueError as wrong:  # a `ConfigError`, or of a format that there is not
-        said, error = {"error": str(wrong)}, wrong
-    everyone = [said] if gather is None else [json.loads(text) for text in gather(json.dumps(said).encode())]
-    if settings is None:
+        said = json.dumps(settings.common)
+    except Exception as wrong:  # whatever it is, as the others wait to hear of it
+        said, error = json.dumps({"error": str(wrong) or type(wrong).__name__}), wrong
+    everyone = [json.loads(text) for text in ([said] if gather is None else gather(said.encode()))]
+    if error is not None or settings is None:
         raise error or AssertionError
     for rank, of_rank in enumerate(everyone):
         if "error" in of_rank:

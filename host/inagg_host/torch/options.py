@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from numbers import Integral
 from typing import Any, Unpack
 
 from torch._C._distributed_c10d import Backend
 
+from inagg_host.compress.base import is_whole
 from inagg_host.config import VARIABLES, Config, ConfigError, JobOptions, read
 from inagg_host.nickname import script_name
 from inagg_wire.formats import job_format
@@ -109,7 +109,7 @@ def resolve_options(
     min_bytes = options.pop("min_bytes", None)
     if min_bytes is None:
         min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
-    if not _is_whole(min_bytes) or min_bytes < 0:
+    if not is_whole(min_bytes) or min_bytes < 0:
         raise ConfigError(f"min_bytes is {min_bytes!r}: give a number of bytes, 0 for all tensors")
     if option("format", given) is None:
         options["format"] = default_format
@@ -132,6 +132,8 @@ def resolve_options(
         join_timeout_s=min(config.join_timeout_s, limit_s),
         reconnect_s=min(config.reconnect_s, limit_s),
     )
+    if not isinstance(scattered, str | None):
+        raise ConfigError(f"reduce_scatter_format is {scattered!r}: give the name of a format")
     scattered = config.format if scattered is None else job_format(scattered).name
     return Settings(int(min_bytes), local_size, bool(_int("INAGG_SUMMARY", 0)), config, scattered)
 
@@ -143,16 +145,12 @@ def _local_size(given: Any, workers: int) -> int:
         if not text:
             raise ConfigError('local_size is "auto", but torchrun has set no LOCAL_WORLD_SIZE: give a number')
     try:
-        size = 1 if text == "" else int(text) if isinstance(text, str) or _is_whole(text) else 0
+        size = 1 if text == "" else int(text) if isinstance(text, str) or is_whole(text) else 0
     except ValueError:
         size = 0
     if size < 1 or workers % size:
         raise ConfigError(f"local_size {text!r}: give how many ranks each host has, which divides {workers}, or 'auto'")
     return size
-
-
-def _is_whole(given: Any) -> bool:
-    return isinstance(given, Integral) and not isinstance(given, bool)  # which is an integer to Python
 
 
 def _int(variable: str, default: int) -> int:

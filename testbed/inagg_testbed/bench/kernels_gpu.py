@@ -71,8 +71,9 @@ def subjects(
     import torch
 
     from inagg_host.codec.staged import TIES
-    from inagg_host.codec.table import make_table
     from inagg_host.torch.gpu.floats import FLOATS
+
+    from ..kernel_calls import make_table
 
     dtype = getattr(torch, job.float_type.name.lower())
     tensor = torch.from_numpy(values.view(f"i{values.itemsize}")).view(dtype).to(device)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from inagg_host.codec import Job
-from inagg_host.codec.table import Column, State, make_table
+from inagg_host.codec.table import Column, State
+from inagg_testbed.kernel_calls import make_table
 from inagg_wire import noise, scale
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.scale import SCALE_BYTE_MAX, FloatType

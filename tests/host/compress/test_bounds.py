@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from inagg_host.compress import Bound, Composed, Contraction, Floats, Key, NoBound, TopK, Unbiased, parse
+from inagg_host.compress.base import Indices
+from inagg_host.compress.sparse import Sparsifier
 
 DRAWS = 120
 DIMENSIONS = (3, 64, 2000)
@@ -186,6 +190,22 @@ def test_after_a_sparsifier_the_bound_is_that_of_the_values_it_keeps() -> None:
     inner = TopK(4)
     bound = Composed(parse("qsgd:s=4"), inner).bound(10_000)
     assert bound == Contraction(4 / 10_000 * (1 - 0.25))
+
+
+def test_ones_own_sparsifier_may_be_a_dataclass_that_has_no_hash() -> None:
+    @dataclass
+    class FirstHalf(Sparsifier):
+        share: float = 0.5
+        name: ClassVar[str] = "firsthalf"
+
+        def bound(self, d: int) -> Bound:
+            return Contraction(self.share)
+
+        def select(self, x: Floats, key: Key) -> Indices:
+            return np.arange(int(len(x) * self.share))
+
+    composed = Composed(parse("qsgd:s=8"), FirstHalf())
+    assert composed.bound(64) == Composed(parse("qsgd:s=8"), TopK(0.5)).bound(64)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_parts_of_parts_have_noise_of_their_own() -> None:
 
 
 def test_all_ranks_choose_the_same_coordinates_and_each_step_others() -> None:
-    chosen = [RandK(0.1).choose(1000, Key(5, rank, step)).tolist() for step in range(2) for rank in range(2)]
+    chosen = [RandK(0.1).where(1000, Key(5, rank, step)).tolist() for step in range(2) for rank in range(2)]
     assert chosen[0] == chosen[1]
     assert chosen[2] == chosen[3]
     assert chosen[0] != chosen[2]
@@ -76,7 +76,7 @@ def test_all_ranks_choose_the_same_coordinates_and_each_step_others() -> None:
 
 def test_every_subset_is_as_likely() -> None:
     draws = 4000
-    counts = Counter(tuple(RandK(2).choose(5, Key(3, 0, step)).tolist()) for step in range(draws))
+    counts = Counter(tuple(RandK(2).where(5, Key(3, 0, step)).tolist()) for step in range(draws))
     assert set(counts) == set(combinations(range(5), 2))
     expected = draws / 10
     assert max(abs(count - expected) for count in counts.values()) < 5 * np.sqrt(expected)
@@ -84,7 +84,7 @@ def test_every_subset_is_as_likely() -> None:
 
 def test_ultra_sparse_sends_one_coordinate_in_so_many_steps() -> None:
     draws, k = 3000, 0.3
-    chosen = [UltraSparse(k).choose(4, Key(3, 0, step)).tolist() for step in range(draws)]
+    chosen = [UltraSparse(k).where(4, Key(3, 0, step)).tolist() for step in range(draws)]
     counts = Counter(map(tuple, chosen))
     assert set(counts) == {(), (0,), (1,), (2,), (3,)}
     assert abs(counts[()] - draws * (1 - k)) < 5 * np.sqrt(draws * k * (1 - k))

@@ -22,10 +22,10 @@ from inagg_host.codec.calls import addresses
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
 from inagg_host.codec.staging import Board, Staging
-from inagg_host.codec.table import Column, State, make_table
+from inagg_host.codec.table import Column, State
 from inagg_host.core.operation import Operation
 from inagg_host.core.schedule import Phase
-from inagg_testbed.kernel_calls import Call
+from inagg_testbed.kernel_calls import Call, make_table
 from inagg_wire import payload
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.layout import LANE_BITS as CODE_BITS

@@ -16,11 +16,12 @@ import pytest
 from inagg_host.codec import Job, staged
 from inagg_host.codec.ordered import load
 from inagg_host.codec.staging import Staging
-from inagg_host.codec.table import Column, make_table
+from inagg_host.codec.table import Column
 from inagg_host.core import Engine, Epoch, ShardLease
 from inagg_host.core.operation import Request
 from inagg_host.core.schedule import Phase
 from inagg_link.jit import jit
+from inagg_testbed.kernel_calls import make_table
 from inagg_wire.formats import job_format
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import FloatType

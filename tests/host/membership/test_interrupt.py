@@ -18,8 +18,8 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.codec.ordered import store_word
 from inagg_host.codec.staging import Arriving
 from inagg_host.core import Engine
+from inagg_host.task import make_task
 from inagg_testbed.switch_process import SwitchProcess
-from inagg_wire.scale import FloatType
 
 from .processes import start_switch
 
@@ -74,7 +74,7 @@ def test_a_sum_for_a_device_that_is_interrupted_while_it_begins_goes_on(alarm: t
             arriving = Arriving(all_reduce.wake, words, arrays[0], lambda: None)  # so it begins on this thread
             store_word(arriving.arrived, 1)
             with patch.object(Engine, "_load", interrupted), pytest.raises(alarm):
-                all_reduce.submit_arriving(arriving, arrays[0], arrays[0], FloatType.FLOAT32)
+                all_reduce.submit_task(make_task(arrays[0], None), all_reduce.take_turn(), 0, arriving)
             all_reduce(arrays[1])
         running.result()
     np.testing.assert_array_equal(arrays, 2.0)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 import torch.distributed as dist
 from tests.host.torch.world import World
+from torch.distributed.distributed_c10d import _get_default_group
 
 from inagg_host.config import ConfigError
 from inagg_host.torch import InaggState, Options
+from inagg_host.torch.inner import collect
+from inagg_host.torch.job import _resolve_alike
+from inagg_host.torch.options import Settings, resolve_options
 
 DIFFERENCES: list[Any] = [
     pytest.param({"min_bytes": [100, 200]}, "rank 1 has min_bytes 200 and rank 0 100", id="min_bytes"),
@@ -19,6 +25,7 @@ DIFFERENCES: list[Any] = [
     pytest.param({"policy": ["raise", "fallback"]}, "rank 1 has policy 'fallback' and rank 0 'raise'", id="policy"),
     pytest.param({"lanes": [64, None]}, "rank 1 has lanes None and rank 0 64", id="lanes"),
     pytest.param({"format": ["nat8", "nat9"]}, "nat9", id="no such format"),
+    pytest.param({"reduce_scatter_format": ["nat8", ["nat8"]]}, "is ['nat8']: give the name of a format", id="a list"),
     pytest.param({"policy": ["raise", "neither"]}, "rank 1: policy 'neither': choose raise or fallback", id="an error"),
 ]
 
@@ -47,6 +54,31 @@ def test_different_options_are_an_error_on_all_ranks(
 
 def test_options_that_need_not_be_the_same_may_differ(beside: World) -> None:
     assert beside.run(begin, {"timeout_s": [10.0, 20.0], "host": ["127.0.0.1", None]}, False) == ["no error"] * 2
+
+
+def test_a_number_may_be_one_of_numpy_on_some_ranks(beside: World) -> None:
+    assert beside.run(begin, {"lanes": [np.int64(64), 64], "seed": [7, np.uint32(7)]}, True) == ["no error"] * 2
+
+
+def fail_on_the_last_rank() -> str:
+    """What is told if resolving the options raises something that nobody thought of, on one rank."""
+
+    def resolve() -> Settings:
+        if dist.get_rank():
+            raise RuntimeError("of no kind that is known")
+        return resolve_options({}, 0, 2, timedelta(seconds=60))
+
+    try:
+        _resolve_alike(resolve, lambda data: collect(_get_default_group(), data))
+    except (ConfigError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def test_whatever_is_raised_on_one_rank_is_an_error_on_all(beside: World) -> None:
+    assert beside.run(fail_on_the_last_rank) == [
+        "ConfigError: rank 1: of no kind that is known", "RuntimeError: of no kind that is known"
+    ]  # fmt: skip
 
 
 def differ_by_environment() -> str:

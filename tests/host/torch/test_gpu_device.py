@@ -25,10 +25,10 @@ from inagg_host.codec import Job
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staged import BAD
 from inagg_host.codec.staging import Board
-from inagg_host.codec.table import make_table
 from inagg_host.torch.gpu import device
 from inagg_host.torch.gpu.device import Operand, TensorDevice, is_aligned
 from inagg_host.torch.gpu.floats import DTYPES
+from inagg_testbed.kernel_calls import make_table
 from inagg_wire.layout import HEADER_BYTES
 from inagg_wire.scale import Floats, FloatType
 

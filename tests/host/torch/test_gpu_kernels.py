@@ -37,8 +37,9 @@ from tests.vectors.load import Vector, label, vectors
 
 from inagg_host.codec import ALL_GOOD, Job
 from inagg_host.codec.staged import BAD, PLACE_BITS, TIE, TIES
-from inagg_host.codec.table import Column, make_table
+from inagg_host.codec.table import Column
 from inagg_host.torch.gpu.floats import FLOATS
+from inagg_testbed.kernel_calls import make_table
 from inagg_wire import payload, scale
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import HEADER_BYTES, LANE_BITS, SIGN_AND_LEVEL

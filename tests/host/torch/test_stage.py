@@ -21,9 +21,9 @@ from torch._C._distributed_c10d import PrefixStore
 
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.staging import Arriving, Board
+from inagg_host.task import make_task
 from inagg_host.torch import TensorAllReduce, cuda
 from inagg_host.torch.inner import ArrayGroup
-from inagg_wire.scale import FloatType
 
 
 def sum_through_stage(name: str, one_queue: bool) -> tuple[list[float], str]:
@@ -194,7 +194,9 @@ def sum_what_has_arrived(name: str) -> tuple[list[float], int]:
     with TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce:
         arriving = Arriving(all_reduce.arrays.wake, words, values, lambda: None)
         store_word(arriving.arrived, 1)
-        sums = all_reduce.arrays.submit_arriving(arriving, values, values, FloatType.FLOAT32).result()
+        sums = all_reduce.arrays.submit_task(
+            make_task(values, None), all_reduce.arrays.take_turn(), 0, arriving
+        ).result()
         return [float(sums.min()), float(sums.max())], load_word(arriving.summed)
 
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from inagg_host.codec import Job
 from inagg_host.codec.launches import BASE_BLOCKS, KERNEL, LAUNCH, WORDS, await_and_copy, copy_and_tell, launch
 from inagg_host.codec.staging import Board
-from inagg_host.codec.table import make_table
+from inagg_host.codec.table import State
 from inagg_wire.scale import FloatType
 
 from .floats import DTYPES
@@ -48,6 +48,9 @@ ALIGNMENT = 16
 WORDS_EACH, WORDS_AT_ONCE = 8, 64
 """Words of an operation, a cache line of them, and for how many operations memory is taken at once. They are not beside
 a tensor's values, since PyTorch makes the size of what it gives a power of two, as many tensors' is."""
+
+NOTHING_CODED = (State.ZERO, 0, 1, 0, 0)
+"""A row of a table (`codec.table.Column`) of a block of zeros."""
 
 LOOK_ELEMENTS = 1 << 28
 """The most elements whose largest magnitudes are found in a launch, where they are counted in 32 bits."""
@@ -226,11 +229,9 @@ class TensorDevice:
         values = torch.zeros(2 * job.lanes, dtype=DTYPES[job.float_type], device=self.device)
         for divisor in {1, max(job.workers, 2)}:
             board = self.board(job, 2, 2)
-            none, both = np.zeros(2, np.uint8), range(2)
-            board.sending[:] = make_table(job, none, none, job.for_encode.fraction_bits, np.arange(2))
-            board.receiving[:] = make_table(job, none, none, job.for_decode.fraction_bits)
+            board.sending[:] = board.receiving[:] = NOTHING_CODED
             board.agreed[:], board.complete[:] = 1, 1
-            self.launch(Operand(values, values), job, board, 2, both, divisor)
+            self.launch(Operand(values, values), job, board, 2, range(2), divisor)
             for stream in self.streams:
                 stream.record_event().synchronize()
 
