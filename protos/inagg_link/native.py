@@ -16,48 +16,9 @@ import numpy as np
 from numba import types
 from numba.core.types import ExternalFunction
 
+from inagg_link import port as ports
 from inagg_link.base import MAX_BATCH_BYTES
 from inagg_link.jit import inline, jit
-from inagg_link.port import (
-    AF_INET,
-    AF_INET6,
-    BYTES_IN,
-    BYTES_OUT,
-    CALLS_IN,
-    CALLS_OUT,
-    CONTROL,
-    CONTROL_BYTES,
-    CORRUPTED,
-    DATAGRAMS_IN,
-    DATAGRAMS_OUT,
-    DESCRIPTOR,
-    EMPTY,
-    ERRNO,
-    FAULTY,
-    FD,
-    HEARD,
-    LOST,
-    MASK_AT,
-    MASKS_AHEAD,
-    MESSAGE,
-    NAME,
-    NAME6_BYTES,
-    NAME_WORDS,
-    NAMES,
-    PEER,
-    PLAINS,
-    READY,
-    RECEIVING,
-    SECRET,
-    SEGMENT,
-    SENDING,
-    SIZE,
-    TO,
-    TRUNCATED,
-    UNSENT,
-    VECTOR,
-    first_row_of,
-)
 from inagg_link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
 from inagg_wire.noise import MIX_1, MIX_2
 
@@ -72,7 +33,7 @@ _setsockopt: Any = ExternalFunction(
 )
 _memmove: Any = ExternalFunction("memmove", types.uintp(types.uintp, types.uintp, types.uint64))
 _pointer: Any = types.CPointer
-_first_row_of: Any = inline(first_row_of)
+_first_row_of: Any = inline(ports.first_row_of)
 _errno: Any = ExternalFunction("__errno_location", _pointer(types.int32)())
 
 AGAIN, FAILED, DISCARDED, NO_FAULT_MASKS = -1, -2, -3, -4
@@ -81,7 +42,7 @@ is counted; more masks must be drawn first (so, too, `send`)."""
 
 EAGAIN, ENOBUFS, ENOMEM = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
 MSG_DONTWAIT, MSG_DISCARD = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
-MOST_DATAGRAMS = MASKS_AHEAD // 4
+MOST_DATAGRAMS = ports.MASKS_AHEAD // 4
 """A received batch of more, of a few bytes each, is none of ours: `MASKS_AHEAD` are there for so many."""
 
 
@@ -94,12 +55,12 @@ def receive(port: Any) -> Any:
     A socket where nothing was is looked at again when `wait` has seen something there.
     """
     sockets = port.sockets
-    for i in range(port.words[HEARD]):
-        if sockets[READY, i] != 0:
-            got = receive_from(port, sockets[DESCRIPTOR, i])
+    for i in range(port.words[ports.HEARD]):
+        if sockets[ports.READY, i] != 0:
+            got = receive_from(port, sockets[ports.DESCRIPTOR, i])
             if got != AGAIN:
                 return got
-            sockets[READY, i] = 0
+            sockets[ports.READY, i] = 0
     return AGAIN
 
 
@@ -107,31 +68,32 @@ def receive(port: Any) -> Any:
 def receive_from(port: Any, descriptor: int) -> Any:
     """`receive`, of one socket."""
     words, data = port.words, port.buffer
-    if words[FAULTY] and words[MASK_AT + RECEIVING] + MOST_DATAGRAMS > MASKS_AHEAD:
+    if words[ports.FAULTY] and words[ports.MASK_AT + ports.RECEIVING] + MOST_DATAGRAMS > ports.MASKS_AHEAD:
         return NO_FAULT_MASKS
-    words[MESSAGE + 1], words[MESSAGE + 5], words[MESSAGE + 6] = 8 * (CONTROL - NAME), CONTROL_BYTES, 0
-    words[VECTOR + 1] = MAX_BATCH_BYTES
-    got = _recvmsg(np.int32(descriptor), words.ctypes.data + 8 * MESSAGE, MSG_DONTWAIT)
+    words[ports.MESSAGE + 1] = 8 * (ports.CONTROL - ports.NAME)
+    words[ports.MESSAGE + 5], words[ports.MESSAGE + 6] = ports.CONTROL_BYTES, 0
+    words[ports.VECTOR + 1] = MAX_BATCH_BYTES
+    got = _recvmsg(np.int32(descriptor), words.ctypes.data + 8 * ports.MESSAGE, MSG_DONTWAIT)
     if got < 0:
-        words[ERRNO] = _errno()[0]
-        return AGAIN if words[ERRNO] == EAGAIN else FAILED
-    words[CALLS_IN] += 1
-    if got == 0 or words[MESSAGE + 6] & MSG_DISCARD:
-        words[EMPTY if got == 0 else TRUNCATED] += 1
+        words[ports.ERRNO] = _errno()[0]
+        return AGAIN if words[ports.ERRNO] == EAGAIN else FAILED
+    words[ports.CALLS_IN] += 1
+    if got == 0 or words[ports.MESSAGE + 6] & MSG_DISCARD:
+        words[ports.EMPTY if got == 0 else ports.TRUNCATED] += 1
         return DISCARDED
     size = got
     # struct cmsghdr: length, level and type, then the number: cmsg(3).
-    if words[MESSAGE + 5] >= 20 and words[CONTROL + 1] == SOL_UDP | UDP_GRO << 32:
-        size = words[CONTROL + 2] & 0xFFFFFFFF
+    if words[ports.MESSAGE + 5] >= 20 and words[ports.CONTROL + 1] == SOL_UDP | UDP_GRO << 32:
+        size = words[ports.CONTROL + 2] & 0xFFFFFFFF
     count = (got + size - 1) // size
-    words[DATAGRAMS_IN] += count
-    words[BYTES_IN] += got
-    words[SIZE], words[PEER] = size, key_of_name(words)
-    if words[FAULTY]:
+    words[ports.DATAGRAMS_IN] += count
+    words[ports.BYTES_IN] += got
+    words[ports.SIZE], words[ports.PEER] = size, key_of_name(words)
+    if words[ports.FAULTY]:
         if count > MOST_DATAGRAMS:
-            words[TRUNCATED] += 1
+            words[ports.TRUNCATED] += 1
             return DISCARDED
-        got = survivors(port, data, got, size, RECEIVING, data)
+        got = survivors(port, data, got, size, ports.RECEIVING, data)
         if got == 0:
             return DISCARDED
     return got
@@ -140,13 +102,13 @@ def receive_from(port: Any, descriptor: int) -> Any:
 @jit
 def key_of_name(words: Any) -> Any:
     """`inagg_link.port.key_of` the sender."""
-    if words[NAME] & 0xFFFF == AF_INET:
-        return words[NAME]
-    x = mixed(np.uint64(words[SECRET]) ^ np.uint64(words[NAME] & 0xFFFFFFFF))  # without flow information
-    x = mixed(x ^ np.uint64(words[NAME + 1]))
-    x = mixed(x ^ np.uint64(words[NAME + 2]))
-    x = mixed(x ^ np.uint64(words[NAME + 3] & 0xFFFFFFFF))
-    return np.int64(x & np.uint64(0xFFFFFFFFFFFF0000)) | AF_INET6
+    if words[ports.NAME] & 0xFFFF == ports.AF_INET:
+        return words[ports.NAME]
+    x = mixed(np.uint64(words[ports.SECRET]) ^ np.uint64(words[ports.NAME] & 0xFFFFFFFF))  # without flow information
+    x = mixed(x ^ np.uint64(words[ports.NAME + 1]))
+    x = mixed(x ^ np.uint64(words[ports.NAME + 2]))
+    x = mixed(x ^ np.uint64(words[ports.NAME + 3] & 0xFFFFFFFF))
+    return np.int64(x & np.uint64(0xFFFFFFFFFFFF0000)) | ports.AF_INET6
 
 
 @jit
@@ -163,35 +125,35 @@ def name_at(port: Any, key: int) -> Any:
     at = _first_row_of(key)
     while port.names[at, 0] != 0:
         if port.names[at, 0] == key:
-            return port.names.ctypes.data + 8 * (at * NAME_WORDS + 1)
-        at = (at + 1) & (NAMES - 1)
+            return port.names.ctypes.data + 8 * (at * ports.NAME_WORDS + 1)
+        at = (at + 1) & (ports.NAMES - 1)
     return 0
 
 
 @jit
 def spared(port: Any, count: int) -> bool:
     """Whether none of the next ``count`` datagrams to send are lost."""
-    masks, at = port.masks[SENDING], port.words[MASK_AT + SENDING]
+    masks, at = port.masks[ports.SENDING], port.words[ports.MASK_AT + ports.SENDING]
     all_of_them = 0
     for i in range(at, at + count):
         all_of_them |= masks[i]
-    return all_of_them & (LOST | CORRUPTED) == 0
+    return all_of_them & (ports.LOST | ports.CORRUPTED) == 0
 
 
 @jit
 def survivors(port: Any, data: Array, length: int, size: int, direction: int, to: Array) -> Any:
     """Move what is not lost of the datagrams of ``size`` bytes in ``data``, ``length`` bytes, to the beginning of
     ``to``; how many bytes."""
-    masks, at = port.masks[direction], port.words[MASK_AT + direction]
+    masks, at = port.masks[direction], port.words[ports.MASK_AT + direction]
     left = 0
     for start in range(0, length, size):
         end = min(start + size, length)
-        if not masks[at] & (LOST | CORRUPTED):
-            if left != start or direction == SENDING:
+        if not masks[at] & (ports.LOST | ports.CORRUPTED):
+            if left != start or direction == ports.SENDING:
                 _memmove(to.ctypes.data + left, data.ctypes.data + start, end - start)
             left += end - start
         at += 1
-    port.words[MASK_AT + direction] = at
+    port.words[ports.MASK_AT + direction] = at
     return left
 
 
@@ -202,56 +164,56 @@ def send(port: Any, data: Array, length: int, size: int, peer: int) -> Any:
     words = port.words
     start = data.ctypes.data
     sent = length
-    if words[FAULTY]:
-        if words[MASK_AT + SENDING] + length // size > MASKS_AHEAD:
+    if words[ports.FAULTY]:
+        if words[ports.MASK_AT + ports.SENDING] + length // size > ports.MASKS_AHEAD:
             return NO_FAULT_MASKS
         if spared(port, length // size):
-            words[MASK_AT + SENDING] += length // size
+            words[ports.MASK_AT + ports.SENDING] += length // size
         else:
-            sent = survivors(port, data, length, size, SENDING, port.scratch)
+            sent = survivors(port, data, length, size, ports.SENDING, port.scratch)
             start = port.scratch.ctypes.data
             if sent == 0:
                 return 0
-    fd = np.int32(words[FD])
+    fd = np.int32(words[ports.FD])
     plain = is_plain(port, peer, size)
     segment = 0 if plain else size
-    if words[SEGMENT] != segment:
-        words[TO] = segment
-        if _setsockopt(fd, SOL_UDP, UDP_SEGMENT, words.ctypes.data + 8 * TO, 4) < 0:
-            words[ERRNO] = _errno()[0]
-            words[MASK_AT + SENDING] -= length // size * words[FAULTY]
+    if words[ports.SEGMENT] != segment:
+        words[ports.TO] = segment
+        if _setsockopt(fd, SOL_UDP, UDP_SEGMENT, words.ctypes.data + 8 * ports.TO, 4) < 0:
+            words[ports.ERRNO] = _errno()[0]
+            words[ports.MASK_AT + ports.SENDING] -= length // size * words[ports.FAULTY]
             return FAILED
-        words[SEGMENT] = segment
-    words[TO], words[TO + 1] = peer, 0
-    name, name_bytes = words.ctypes.data + 8 * TO, 16
-    if peer & 0xFFFF == AF_INET6:
-        name, name_bytes = name_at(port, peer), NAME6_BYTES  # where there is none the kernel says EDESTADDRREQ
+        words[ports.SEGMENT] = segment
+    words[ports.TO], words[ports.TO + 1] = peer, 0
+    name, name_bytes = words.ctypes.data + 8 * ports.TO, 16
+    if peer & 0xFFFF == ports.AF_INET6:
+        name, name_bytes = name_at(port, peer), ports.NAME6_BYTES  # where there is none the kernel says EDESTADDRREQ
     step = size if plain else sent
     for at in range(0, sent, step):
         part = min(step, sent - at)
-        words[CALLS_OUT] += 1
+        words[ports.CALLS_OUT] += 1
         if _sendto(fd, start + at, part, MSG_DONTWAIT, name, name_bytes if name != 0 else 0) < 0:
             if at != 0:  # the rest is as lost on the way: to send it all again would send some of it twice
-                words[UNSENT] += (sent - at) // size
+                words[ports.UNSENT] += (sent - at) // size
                 return 0
-            words[ERRNO] = _errno()[0]
-            words[MASK_AT + SENDING] -= length // size * words[FAULTY]
+            words[ports.ERRNO] = _errno()[0]
+            words[ports.MASK_AT + ports.SENDING] -= length // size * words[ports.FAULTY]
             return FAILED
-        words[DATAGRAMS_OUT] += part // size
-        words[BYTES_OUT] += part
+        words[ports.DATAGRAMS_OUT] += part // size
+        words[ports.BYTES_OUT] += part
     return 0
 
 
 @jit
 def had_no_room(port: Any) -> bool:
     """Whether `send` has failed since the kernel has no room for what is to be sent."""
-    return port.words[ERRNO] in (EAGAIN, ENOBUFS, ENOMEM)
+    return port.words[ports.ERRNO] in (EAGAIN, ENOBUFS, ENOMEM)
 
 
 @jit
 def is_plain(port: Any, peer: int, size: int) -> bool:
     """Whether datagrams of ``size`` bytes to ``peer`` go one by one."""
     found = False
-    for i in range(port.words[PLAINS]):
+    for i in range(port.words[ports.PLAINS]):
         found |= port.plain[i, 0] == peer and port.plain[i, 1] == size
     return found

@@ -234,17 +234,37 @@ def _is_row(array: Any, *dtypes: Any) -> bool:
     return isinstance(array, types.Array) and array.dtype in dtypes and array.ndim == 1 and array.layout == "C"
 
 
-def _align(signature: Any) -> int:
-    return int(signature.args[0].dtype.bitwidth) // 8
+def _memory(
+    build: Callable[..., Any], kind: Any = _VECTOR, of: Any = (types.uint32, types.uint8), *,
+    stores: bool = False, counted: bool = False,
+) -> Any:  # fmt: skip
+    """A function of an array of one of the types ``of``, an index, a vector if it ``stores`` one, and a number of lanes
+    if they are ``counted``; it gives a vector if it does not store. ``build`` gets LLVM's builder, a pointer to what is
+    there, as ``kind``, the bytes of an element, and the rest."""
 
+    def typed(array: Any, *rest: Any) -> Any:
+        if not _is_row(array, *of) or (stores and rest[0] != words):
+            return None
 
-def _load(_context: Any, array: Any, at: Any) -> Any:
-    """`LANES` elements of ``array`` from ``at`` on, if it is of uint32; four times as many, four a lane, of uint8."""
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at = _pointer(context, builder, signature, args, kind)
+            value = build(builder, at, int(array.dtype.bitwidth) // 8, *args[2:])
+            return context.get_dummy_value() if stores else value
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
+        numbers = (types.intp,) if counted else ()
+        return (types.none if stores else words)(array, types.intp, *rest[: int(stores)], *numbers), generate
 
-    return (words(array, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
+    # Numba takes the number of arguments from these.
+    def two(_context: Any, array: Any, at: Any) -> Any:
+        return typed(array)
+
+    def three(_context: Any, array: Any, at: Any, last: Any) -> Any:
+        return typed(array, last)
+
+    def four(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:
+        return typed(array, x, count)
+
+    return intrinsic((two, three, four)[stores + counted])
 
 
 def _first(builder: Any, count: Any, lanes: Any) -> Any:
@@ -256,72 +276,31 @@ def _first(builder: Any, count: Any, lanes: Any) -> Any:
     return builder.icmp_signed("<", _constant(lanes, range(lanes.count)), counts)
 
 
-def _store_masked(context: Any, builder: Any, signature: Any, args: Any, x: Any) -> Any:
-    """The first ``args[3]`` elements of ``x`` to where ``args[:2]`` say."""
-    to, mask = _pointer(context, builder, signature, args, x.type), _first(builder, args[3], x.type)
+def _store_masked(builder: Any, to: Any, align: int, x: Any, count: Any) -> None:
     kind = f"v{x.type.count}i{x.type.element.width}"
-    _llvm(builder, f"masked.store.{kind}.p0{kind}", ir.VoidType(), [x, to, _WORD(_align(signature)), mask])
-    return context.get_dummy_value()
+    mask = _first(builder, count, x.type)
+    _llvm(builder, f"masked.store.{kind}.p0{kind}", ir.VoidType(), [x, to, _WORD(align), mask])
 
 
-def _load_first(_context: Any, array: Any, at: Any, count: Any) -> Any:
-    """The first ``count`` lanes of what `load` takes; the others are zero, and of them nothing is read."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        of, mask = _pointer(context, builder, signature, args, _VECTOR), _first(builder, args[2], _VECTOR)
-        zeros, name = _constant(_VECTOR, [0] * LANES), f"masked.load.v{LANES}i32.p0v{LANES}i32"
-        return _llvm(builder, name, _VECTOR, [of, _WORD(_align(signature)), mask, zeros])
-
-    return (words(array, types.intp, types.intp), generate) if _is_row(array, types.uint32, types.uint8) else None
+def _load_masked(builder: Any, of: Any, align: int, count: Any) -> Any:
+    zeros, name = _constant(_VECTOR, [0] * LANES), f"masked.load.v{LANES}i32.p0v{LANES}i32"
+    return _llvm(builder, name, _VECTOR, [of, _WORD(align), _first(builder, count, _VECTOR), zeros])
 
 
-def _load_signed(_context: Any, array: Any, at: Any) -> Any:
-    """`LANES` elements of ``array``, of uint8, from ``at`` on, as int8 whose sign is in all higher bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        signed = ir.VectorType(_BYTE, LANES)
-        return builder.sext(builder.load(_pointer(context, builder, signature, args, signed), align=1), _VECTOR)
-
-    return (words(array, types.intp), generate) if _is_row(array, types.uint8) else None
-
-
-def _store(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """``x`` to where `load` takes it from."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, signature, args, _VECTOR), align=_align(signature))
-        return context.get_dummy_value()
-
-    usable = _is_row(array, types.uint32, types.uint8) and x == words
-    return (types.none(array, types.intp, x), generate) if usable else None
+def _store_past(builder: Any, to: Any, _align: int, x: Any) -> None:
+    each = STREAM_BYTES // 4
+    undefined = ir.Constant(_VECTOR, ir.Undefined)
+    past = builder.module.add_metadata([_WORD(1)])
+    for i in range(LANES // each):  # aligned to its size the vector would go in one, but numpy's memory is to 16
+        part = builder.shuffle_vector(x, undefined, _order(range(i * each, (i + 1) * each)))
+        stored = builder.store(part, builder.gep(to, [_WORD(i)]), align=STREAM_BYTES)
+        stored.set_metadata("nontemporal", past)
 
 
-def _store_first(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:
-    """The first ``count`` lanes of ``x`` to where `load_first` takes them from; of the others nothing is written."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _store_masked(context, builder, signature, args, args[2])
-
-    usable = _is_row(array, types.uint32, types.uint8) and x == words
-    return (types.none(array, types.intp, x, types.intp), generate) if usable else None
-
-
-def _stream(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """Store as `store` does, past the caches, for what nobody reads soon: a line that is written whole is then not read
-    first. ``array`` is of uint32, and the address a multiple of `STREAM_BYTES`. To be followed by `fence`."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        each = STREAM_BYTES // 4
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        to = _pointer(context, builder, signature, args, ir.VectorType(_WORD, each))
-        past = builder.module.add_metadata([_WORD(1)])
-        for i in range(LANES // each):  # aligned to its size the vector would go in one, but numpy's memory is to 16
-            part = builder.shuffle_vector(args[2], undefined, _order(range(i * each, (i + 1) * each)))
-            stored = builder.store(part, builder.gep(to, [_WORD(i)]), align=STREAM_BYTES)
-            stored.set_metadata("nontemporal", past)
-        return context.get_dummy_value()
-
-    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint32) and x == words else None
+def _bytes_in_order(builder: Any, x: Any) -> Any:
+    # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
+    order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
+    return _shuffled(builder, builder.bitcast(x, _BYTES), order)
 
 
 def _fence(_context: Any) -> Any:
@@ -332,34 +311,6 @@ def _fence(_context: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(), generate
-
-
-def _store_bytes(_context: Any, array: Any, at: Any, x: Any) -> Any:
-    """The bytes of ``x`` to the elements of ``array``, uint8, from ``at`` on: first the low byte of each lane, then the
-    second of each, and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        ordered = _bytes_in_order(builder, args[2])
-        builder.store(ordered, _pointer(context, builder, signature, args, _BYTES), align=1)
-        return context.get_dummy_value()
-
-    return (types.none(array, types.intp, x), generate) if _is_row(array, types.uint8) and x == words else None
-
-
-def _bytes_in_order(builder: Any, x: Any) -> Any:
-    # On a machine with the high byte first in memory, which Numba does not know, it would be the reverse.
-    order = [4 * (k % LANES) + k // LANES for k in range(4 * LANES)]
-    return _shuffled(builder, builder.bitcast(x, _BYTES), order)
-
-
-def _store_first_bytes(_context: Any, array: Any, at: Any, x: Any, count: Any) -> Any:
-    """The first ``count`` of the bytes that `store_bytes` stores."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _store_masked(context, builder, signature, args, _bytes_in_order(builder, args[2]))
-
-    usable = _is_row(array, types.uint8) and x == words
-    return (types.none(array, types.intp, x, types.intp), generate) if usable else None
 
 
 def _prefetch(_context: Any, array: Any, at: Any) -> Any:
@@ -374,13 +325,31 @@ def _prefetch(_context: Any, array: Any, at: Any) -> Any:
     return types.none(array, types.intp), generate
 
 
-load: Any = intrinsic(_load)
-load_first: Any = intrinsic(_load_first)
-load_signed: Any = intrinsic(_load_signed)
-store: Any = intrinsic(_store)
-store_first: Any = intrinsic(_store_first)
-stream: Any = intrinsic(_stream)
+_U8: Any = (types.uint8,)
+load = _memory(lambda builder, of, align: builder.load(of, align=align))
+"""`LANES` elements of an array from an index on, if it is of uint32; four times as many, four a lane, of uint8."""
+load_first = _memory(_load_masked, counted=True)
+"""The first so many lanes of what `load` takes; the others are zero, and of them nothing is read."""
+load_signed = _memory(
+    lambda builder, of, _align: builder.sext(builder.load(of, align=1), _VECTOR), ir.VectorType(_BYTE, LANES), _U8
+)
+"""`LANES` elements of an array of uint8, as int8 whose sign is in all higher bits."""
+store = _memory(lambda builder, to, align, x: builder.store(x, to, align=align), stores=True)
+"""A vector to where `load` takes it from."""
+store_first = _memory(_store_masked, stores=True, counted=True)
+"""The first so many lanes to where `load_first` takes them from; of the others nothing is written."""
+store_bytes = _memory(
+    lambda builder, to, _align, x: builder.store(_bytes_in_order(builder, x), to, align=1), _BYTES, _U8, stores=True
+)
+"""The bytes of a vector to the elements of an array of uint8: first the low byte of each lane, then the second of each,
+and so on. So four vectors of bytes, shifted and merged, are narrowed in one go."""
+store_first_bytes = _memory(
+    lambda builder, to, align, x, count: _store_masked(builder, to, align, _bytes_in_order(builder, x), count),
+    _BYTES, _U8, stores=True, counted=True,
+)  # fmt: skip
+"""The first so many of the bytes that `store_bytes` stores."""
+stream = _memory(_store_past, ir.VectorType(_WORD, STREAM_BYTES // 4), (types.uint32,), stores=True)
+"""Store as `store` does, past the caches, for what nobody reads soon: a line that is written whole is then not read
+first. The array is of uint32, and the address a multiple of `STREAM_BYTES`. To be followed by `fence`."""
 fence: Any = intrinsic(_fence)
-store_bytes: Any = intrinsic(_store_bytes)
-store_first_bytes: Any = intrinsic(_store_first_bytes)
 prefetch: Any = intrinsic(_prefetch)

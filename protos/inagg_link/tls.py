@@ -61,15 +61,11 @@ WHAT: Final[Mapping[TlsFault, str]] = {
     TlsFault.SERVED: "it serves with TLS",
     TlsFault.NOT_SERVED: "it does not serve with TLS",
     TlsFault.OWN_FILE: "{why}",
-    TlsFault.EXPIRED: _NOT_TRUSTED,
-    TlsFault.NOT_YET_VALID: _NOT_TRUSTED,
-    TlsFault.UNKNOWN_ISSUER: _NOT_TRUSTED,
-    TlsFault.WRONG_NAME: _NOT_TRUSTED,
-    TlsFault.UNTRUSTED: _NOT_TRUSTED,
     TlsFault.CERTIFICATE_WANTED: "it wants a certificate that its --client-ca has signed",
     TlsFault.CERTIFICATE_REFUSED: "it refuses the certificate that it is shown ({why})",
 }
-"""Sentences on faults; each program says what to do about it, in names of its own."""
+"""Sentences on faults, but for those of a certificate that cannot be trusted (`_NOT_TRUSTED`); each program says what
+to do about it, in names of its own."""
 
 _VERIFY_FAULTS: Final = {
     2: TlsFault.UNKNOWN_ISSUER,  # X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT; these from openssl/x509_vfy.h
@@ -98,7 +94,7 @@ class TlsTrouble:
     @property
     def what(self) -> str:
         """Sentence on the fault."""
-        return WHAT[self.fault].format(why=self.why)
+        return WHAT.get(self.fault, _NOT_TRUSTED).format(why=self.why)
 
     def told(self, advice: Mapping[TlsFault, str]) -> str:
         """Sentence on the fault, and what to do about it, by the ``advice`` of a program."""

@@ -10,20 +10,8 @@ import numpy as np
 from numba import types
 from numba.core.types import ExternalFunction
 
+from inagg_link import port as ports
 from inagg_link.jit import jit
-from inagg_link.port import (
-    CLOCK,
-    DESCRIPTOR,
-    HEARD,
-    LOAD,
-    LOOK_AT,
-    PAUSE,
-    POLLED,
-    PROCESSORS,
-    READY,
-    SPARE,
-    TEXT,
-)
 
 clock_gettime: Any = ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _pread: Any = ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
@@ -48,8 +36,8 @@ SPACE, SLASH, ZERO = b" /0"
 def clock(port: Any) -> Any:
     """Seconds, as time.monotonic."""
     words = port.words
-    clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * CLOCK)
-    return np.float64(words[CLOCK]) + np.float64(words[CLOCK + 1]) * 1e-9
+    clock_gettime(CLOCK_MONOTONIC, words.ctypes.data + 8 * ports.CLOCK)
+    return np.float64(words[ports.CLOCK]) + np.float64(words[ports.CLOCK + 1]) * 1e-9
 
 
 @jit
@@ -62,7 +50,7 @@ def let_run() -> None:
 def give_way(port: Any) -> None:
     """Let others run as `let_run` does; then all sockets are to be looked at again."""
     let_run()
-    port.sockets[READY, : port.words[HEARD]] = 1
+    port.sockets[ports.READY, : port.words[ports.HEARD]] = 1
 
 
 @jit
@@ -74,23 +62,23 @@ def may_stay_awake(port: Any, now: float) -> bool:
     gets shorter as long as there is one.
     """
     words, at = port.words, np.int64(now * 1e9)
-    if at >= words[LOOK_AT]:
-        words[SPARE] = 0 < running(words) < words[PROCESSORS]
-        if words[SPARE]:
-            words[PAUSE] -= words[PAUSE] // PAUSE_PART
-            words[LOOK_AT] = at + LOAD_EVERY_NS
+    if at >= words[ports.LOOK_AT]:
+        words[ports.SPARE] = 0 < running(words) < words[ports.PROCESSORS]
+        if words[ports.SPARE]:
+            words[ports.PAUSE] -= words[ports.PAUSE] // PAUSE_PART
+            words[ports.LOOK_AT] = at + LOAD_EVERY_NS
         else:
-            words[PAUSE] = min(max(2 * words[PAUSE], PAUSE_LEAST_NS), PAUSE_MOST_NS)
-            words[LOOK_AT] = at + words[PAUSE]
-    return bool(words[SPARE])
+            words[ports.PAUSE] = min(max(2 * words[ports.PAUSE], PAUSE_LEAST_NS), PAUSE_MOST_NS)
+            words[ports.LOOK_AT] = at + words[ports.PAUSE]
+    return bool(words[ports.SPARE])
 
 
 @jit
 def running(words: Any) -> int:
     """Number of threads of the machine that run, or could: the fourth number of `processors.LOAD`. 0: it cannot be
     read."""
-    text = words[TEXT:].view(np.uint8)
-    size = _pread(np.int32(words[LOAD]), text.ctypes.data, len(text), 0)
+    text = words[ports.TEXT :].view(np.uint8)
+    size = _pread(np.int32(words[ports.LOAD]), text.ctypes.data, len(text), 0)
     field, number = 0, 0
     for i in range(size):
         if text[i] == SPACE:
@@ -106,36 +94,36 @@ def running(words: Any) -> int:
 def wait(port: Any, other: int, timeout_ns: int) -> Any:
     """Wait until something came, or the descriptor ``other`` has something to read, ``timeout_ns`` at most (if
     negative, for ever), or a signal came. Bit 0: something came; bit 1: ``other``."""
-    words, sockets, count = port.words, port.sockets, port.words[HEARD]
+    words, sockets, count = port.words, port.sockets, port.words[ports.HEARD]
     for i in range(count):
-        sockets[POLLED, i] = sockets[DESCRIPTOR, i] | POLLIN << 32
-    sockets[POLLED, count] = other | POLLIN << 32
-    words[CLOCK], words[CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
-    timeout = words.ctypes.data + 8 * CLOCK if timeout_ns >= 0 else 0
-    if ppoll(sockets[POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
+        sockets[ports.POLLED, i] = sockets[ports.DESCRIPTOR, i] | POLLIN << 32
+    sockets[ports.POLLED, count] = other | POLLIN << 32
+    words[ports.CLOCK], words[ports.CLOCK + 1] = timeout_ns // 1000000000, timeout_ns % 1000000000
+    timeout = words.ctypes.data + 8 * ports.CLOCK if timeout_ns >= 0 else 0
+    if ppoll(sockets[ports.POLLED].ctypes.data, count + 1, timeout, 0) <= 0:
         return 0
     came = 0
     for i in range(count):
-        if sockets[POLLED, i] >> 48 != 0:
-            sockets[READY, i], came = 1, 1
-    return came | (2 if sockets[POLLED, count] >> 48 != 0 else 0)
+        if sockets[ports.POLLED, i] >> 48 != 0:
+            sockets[ports.READY, i], came = 1, 1
+    return came | (2 if sockets[ports.POLLED, count] >> 48 != 0 else 0)
 
 
 @jit
 def wait_for(port: Any, event: int) -> None:
     """Wait until an eventfd(2) is rung, or a signal came; whatever comes to the sockets."""
-    port.sockets[POLLED, 0] = event | POLLIN << 32
-    ppoll(port.sockets[POLLED].ctypes.data, 1, 0, 0)
+    port.sockets[ports.POLLED, 0] = event | POLLIN << 32
+    ppoll(port.sockets[ports.POLLED].ctypes.data, 1, 0, 0)
 
 
 @jit
 def ring(port: Any, event: int) -> None:
     """Add 1 to an eventfd(2)."""
-    port.words[CLOCK] = 1
-    _write(np.int32(event), port.words.ctypes.data + 8 * CLOCK, 8)
+    port.words[ports.CLOCK] = 1
+    _write(np.int32(event), port.words.ctypes.data + 8 * ports.CLOCK, 8)
 
 
 @jit
 def silence(port: Any, event: int) -> None:
     """Set a non-blocking eventfd(2) to 0."""
-    _read(np.int32(event), port.words.ctypes.data + 8 * CLOCK, 8)
+    _read(np.int32(event), port.words.ctypes.data + 8 * ports.CLOCK, 8)

@@ -45,12 +45,13 @@ class World:
             below if faults is None else FaultLink(below, faults, seed=1), path, max_bytes=max_bytes
         )
         self.recorder = Recorder(self.link, {"slots": SLOTS, "lanes": LANES, "faults": None, "fault_seed": None})
-        self.plane = DataPlane(self.link, Aggregator(SLOTS, LANES))
+        self.aggregator = Aggregator(SLOTS, LANES)
+        self.plane = DataPlane(self.link, self.aggregator)
         self.binding = binding
         self.bind(binding)
 
     def bind(self, binding: Binding) -> None:
-        self.plane.bind(binding)
+        self.aggregator.bind(binding)
         self.recorder.bind(binding)
 
     def send(self, rank: int, *datagrams: bytes) -> None:

@@ -15,7 +15,7 @@ from ..service.server import LeafServer
 from ..service.tls_trouble import find
 from ..service.uplink_agent import UplinkAgent
 from .priority import yield_to_shards
-from .ready import Urls, announce, facts, leaf_announcement, out_of_reach, say_ready, tell_systemd
+from .ready import Urls, out_of_reach, say_ready, tell, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -50,7 +50,7 @@ class Leaf:
                 await server.start()  # whoever calls is answered from above
                 yield_to_shards()
                 await self._warn(server)
-                self._tell(server)
+                say_ready(settings, tell(server.address, self._driver, settings, Urls()))
                 await asyncio.wait((stopped, running), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 await running
@@ -86,15 +86,6 @@ class Leaf:
                 )
         if (split := out_of_reach(control, self._driver)) is not None:
             log.warning("out_of_reach", **split)
-
-    def _tell(self, server: LeafServer) -> None:
-        known = {**facts(server.address, self._driver, self._settings, Urls()), "name": self._parent.name}
-        known["parent"] = self._parent.address
-        if self._settings.announce:
-            announce(leaf_announcement(server.address, self._driver, self._settings, self._parent))
-        else:
-            log.info("switch_serving", **known)
-        say_ready(self._settings, known)
 
     def _lose(self, why: str) -> None:
         self._lost = why

@@ -23,7 +23,7 @@ from ..software.software_driver import SoftwareDriver
 from ..text import count_text
 from .new_files import write_whole
 from .p4_settings import TofinoSettings
-from .settings import ParentSettings, Settings
+from .settings import Settings
 from .words import bytes_text
 
 BUFFER_GOOD_BYTES: Final = 8 << 20
@@ -44,6 +44,7 @@ class Urls:
 
 def facts(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> dict[str, Any]:
     """Facts on a switch that serves, for the log and the ready file."""
+    parent = settings.parent
     return {
         "pid": os.getpid(),
         "target": driver.name,
@@ -52,6 +53,7 @@ def facts(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, u
         "metrics": urls.metrics,
         "web": urls.web,
         **(_p4_facts(driver) if isinstance(driver, P4Driver) else _software_facts(driver, settings)),
+        **({"name": parent.name, "parent": parent.address} if parent is not None else {}),
     }
 
 
@@ -85,42 +87,23 @@ def _software_facts(driver: SoftwareDriver, settings: Settings) -> dict[str, Any
 
 def announcement(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> str:
     """Lines on a switch that serves, for a person: what runs where, how to join, how to look, how to stop."""
-    security = settings.security
+    security, parent = settings.security, settings.parent
     about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
-    lines = [f"inagg switch: control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
+    who = "" if parent is None else f" {parent.name}: below {parent.address},"
+    lines = [f"inagg switch{who or ':'} control on {control} ({_guards(security)}), {about[0]}", *about[1:]]
     if urls.metrics is not None:
         lines.append(f"  metrics on {urls.metrics}")
-    lines += _join_lines(control, security)
-    lines.append("  look:  inagg jobs, inagg top, inagg why JOB")
+    lines.append(f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below")
+    if needs := join_needs(security):
+        lines.append(f"         with {', '.join(needs)}")
+    lines.append(f"  look:  inagg jobs, inagg top, inagg why JOB{'' if parent is None else ' (the whole tree)'}")
     if urls.web is not None:
         lines.append(f"         {urls.web} in a browser")
-    lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
+    if parent is None:
+        lines.append(f"  stop:  Ctrl-C: running jobs get {settings.drain_s:g} s to end; a second one stops at once")
+    else:
+        lines.append("  stop:  Ctrl-C: its workers join again through another switch, if they have one")
     return "\n".join(lines)
-
-
-def leaf_announcement(
-    control: str, driver: SoftwareDriver | P4Driver, settings: Settings, parent: ParentSettings
-) -> str:
-    """The lines of `announcement` on a switch that has a parent."""
-    about = _p4_lines(driver, settings) if isinstance(driver, P4Driver) else _software_lines(driver, settings)
-    return "\n".join(
-        [
-            f"inagg switch {parent.name}: below {parent.address}, control on {control} ({_guards(settings.security)}), "
-            f"{about[0]}",
-            *about[1:],
-            *_join_lines(control, settings.security),
-            "  look:  inagg jobs, inagg top, inagg why JOB (the whole tree)",
-            "  stop:  Ctrl-C: its workers join again through another switch, if they have one",
-        ]
-    )
-
-
-def _join_lines(control: str, security: Security) -> list[str]:
-    needs = join_needs(security)
-    return [
-        f"  join:  INAGG_SWITCH={reachable(control)}, for workers and for the commands below",
-        *([f"         with {', '.join(needs)}"] if needs else []),
-    ]
 
 
 def _p4_lines(driver: P4Driver, settings: Settings) -> list[str]:
@@ -193,6 +176,16 @@ def out_of_reach(control: str, driver: SoftwareDriver | P4Driver) -> dict[str, s
         return {"what": what, "hint": "give --listen an address that they reach"}
     what = f"workers elsewhere can join, but no data of theirs comes: it is taken on {data} alone"
     return {"what": what, "hint": "give --data an address that they reach"}
+
+
+def tell(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> dict[str, Any]:
+    """Tell a person, or the log, that the switch serves; the `facts`."""
+    known = facts(control, driver, settings, urls)
+    if settings.announce:
+        announce(announcement(control, driver, settings, urls))
+    else:
+        log.info("switch_serving", **known)
+    return known
 
 
 def announce(text: str) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from inagg_link.limits import MORE_FILES
 
+from ..control.events import ROOT
 from ..driver import DriverError
 from ..service.controller import Controller
 from ..service.descriptors import shortage
@@ -26,18 +27,7 @@ from ..software.software_driver import SoftwareDriver
 from ..text import count_text, seconds_text
 from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
-from .ready import (
-    Urls,
-    announce,
-    announcement,
-    buffer_hint,
-    facts,
-    join_needs,
-    out_of_reach,
-    reachable,
-    say_ready,
-    tell_systemd,
-)
+from .ready import Urls, buffer_hint, join_needs, out_of_reach, reachable, say_ready, tell, tell_systemd
 from .settings import Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -138,11 +128,7 @@ class Root:
 
     def _tell(self, urls: Urls) -> None:
         settings, driver, control = self._settings, self._driver, self._server.address
-        known = facts(control, driver, settings, urls)
-        if settings.announce:
-            announce(announcement(control, driver, settings, urls))
-        else:
-            log.info("switch_serving", **known)
+        known = tell(control, driver, settings, urls)
         hint = buffer_hint(driver) if isinstance(driver, SoftwareDriver) else None
         if hint is not None:
             log.warning("small_socket_buffers", hint=hint)
@@ -173,7 +159,7 @@ class Root:
     def _tell_of_capture(self) -> None:
         """A capture that lacks something must not look whole."""
         snapshot = self._server.controller.last_snapshot if self._server.controller is not None else None
-        missing = [shard.not_captured for shard in snapshot.shards] if snapshot is not None else []
+        missing = [shard.not_captured for shard in snapshot.shards[ROOT]] if snapshot is not None else []
         if any(missing):
             hint = "record more with --capture-limit, unless an error above says that the disk was full"
             log.warning("capture_full", not_captured_by_shard=missing, hint=hint)

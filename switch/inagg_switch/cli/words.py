@@ -14,19 +14,17 @@ from ..text import ranks_text, seconds_text
 
 def state_text(state: int) -> str:
     """A job's state."""
-    return enum_label(pb.JobState.Name(pb.JobState.ValueType(state)), "JOB_STATE_UNSPECIFIED")
+    return enum_label(pb.JobState.DESCRIPTOR, state)
 
 
 def member_text(state: int) -> str:
     """A member's state; ``missing`` if no process has joined as that rank."""
-    if state == pb.MEMBER_STATE_UNSPECIFIED:
-        return "missing"
-    return enum_label(pb.MemberState.Name(pb.MemberState.ValueType(state)), "MEMBER_STATE_UNSPECIFIED")
+    return enum_label(pb.MemberState.DESCRIPTOR, state) if state else "missing"
 
 
 def cause_text(cause: int) -> str:
     """The cause of the end of a job, in a word or three."""
-    return enum_label(pb.Cause.Name(pb.Cause.ValueType(cause)), "CAUSE_UNSPECIFIED").replace("_", " ")
+    return enum_label(pb.Cause.DESCRIPTOR, cause).replace("_", " ")
 
 
 def members_text(members: Iterable[pb.Member]) -> str:

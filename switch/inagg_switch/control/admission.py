@@ -187,7 +187,7 @@ def check_quota(spec: JobSpec, principal: str, mine: Sequence[JobSpec], policy: 
                 f"job {spec.name!r} cannot have {name} {asked:g}: this switch takes up to {most:g} seconds",
             )
     slots = sum(job.slots_leased for job in mine)
-    who = repr(principal) if principal else "whoever has no name of his own"
+    who = name_of_principal(principal)
     for quota, asked, what in (
         (policy.quota_jobs, len(mine) + 1, "jobs"),
         (policy.quota_slots, slots + spec.slots_leased, "slots on each shard"),
@@ -198,6 +198,11 @@ def check_quota(spec: JobSpec, principal: str, mine: Sequence[JobSpec], policy: 
                 f"no room for job {spec.name!r}: {who} may have {quota} {what} at a time, and would have {asked}; "
                 "wait until a job ends (`inagg jobs` lists them), or ask the operator",
             )
+
+
+def name_of_principal(principal: str) -> str:
+    """Words for ``principal`` in an error; empty: callers without a name."""
+    return repr(principal) if principal else "whoever has no name of his own"
 
 
 def check_same(spec: JobSpec, job: JobSpec) -> None:

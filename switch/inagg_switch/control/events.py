@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from ..binding import Binding
 from .refusals import ControlError
@@ -104,11 +104,6 @@ Event = EpochStarted | EpochEnded | MemberJoined | MemberFailed | MemberLeft | S
 def name_of(event: Event) -> str:
     """The name of an event in logs and messages: ``epoch_started``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
-
-
-def fields_of(event: Event) -> dict[str, Any]:
-    """The fields of an event, by name."""
-    return {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 # ------------------------------------------------------------------------------------------ outputs

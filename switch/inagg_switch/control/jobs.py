@@ -270,11 +270,20 @@ class Job:
         member.heard(now)
         member.round_trip_s = round_trip_s
 
+    def watched(self, now: float, rank: int, identity: int) -> None:
+        """A member watches the job now, which is a sign of life. No error if it is none any more."""
+        if (member := self._watched_member(rank, identity)) is not None:
+            member.heard(now)
+
     def break_off(self, now: float, rank: int, identity: int) -> None:
         """The connection of a member, by which it watched, broke off. No error if it is none any more."""
-        member = self.roster.by_rank.get(rank)
-        if member is not None and member.request.member == identity and member.state in WATCHED:
+        if (member := self._watched_member(rank, identity)) is not None:
             member.broke_off_at = now
+
+    def _watched_member(self, rank: int, identity: int) -> Member | None:
+        member = self.roster.by_rank.get(rank)
+        there = member is not None and member.request.member == identity and member.state in WATCHED
+        return member if there else None
 
     def leave(self, now: float, rank: int, identity: int, *, end: bool, reason: str) -> None:
         """A member leaves, or (``end``) ends the job for all. Leaving twice changes nothing."""

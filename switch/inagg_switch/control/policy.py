@@ -60,7 +60,10 @@ class Policy:
     ended_kept: int = 64
     """Ended jobs that are remembered, so that a late call can be told why."""
     watchers_per_job_max: int = 128
-    """32 ranks, each with a stream that the switch may not know to be broken yet, and operators."""
+    """Open watches of one job, of those who are no ranks of it."""
+    watches_per_rank: int = 4
+    """Open watches of a job's ranks, times their number: a rank has one, and the switch may not know yet that others of
+    it are broken."""
     watch_queue_max: int = 256
     """Events that a subscriber may lie behind before its stream is ended."""
     calls_max: int = 65536
@@ -90,7 +93,9 @@ class Policy:
             raise ValueError("timeouts and intervals must be above 0")
         if not 1 <= self.jobs_max < JOB_NUMBER_MAX:
             raise ValueError(f"at most {self.jobs_max} jobs: choose 1 to {JOB_NUMBER_MAX - 1}")
-        if min(self.ended_kept, self.watchers_per_job_max, self.watch_queue_max, self.calls_max, self.reads_max) < 1:
+        watches = self.watchers_per_job_max, self.watches_per_rank, self.watch_queue_max
+        if min(self.ended_kept, *watches, self.calls_max, self.reads_max) < 1:
             raise ValueError(
-                "ended_kept, watchers_per_job_max, watch_queue_max, calls_max and reads_max must be at least 1"
+                "ended_kept, watchers_per_job_max, watches_per_rank, watch_queue_max, calls_max and reads_max must be "
+                "at least 1"
             )

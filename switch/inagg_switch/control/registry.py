@@ -151,6 +151,11 @@ class Registry:
             job.heartbeat(now, rank, member, round_trip_s)
         return job
 
+    def watched(self, now: float, job: Job, rank: int, member: int) -> None:
+        """A member watches ``job`` now."""
+        with self._one_job(now, job):
+            job.watched(now, rank, member)
+
     def break_off(self, now: float, job: Job, rank: int, member: int) -> None:
         """The connection by which a member watched ``job`` broke off."""
         with self._one_job(now, job):

@@ -31,12 +31,6 @@ class Branch:
     group: Address | None = None
     """Group to which it may multicast results to its children."""
 
-    def walk(self) -> Iterator[Branch]:
-        """This switch and all below it, those below first: a parent has nobody to answer before they are bound."""
-        for branch in self.branches:
-            yield from branch.walk()
-        yield self
-
     @property
     def depth(self) -> int:
         """Levels of switches."""
@@ -49,7 +43,8 @@ class Branch:
 
 
 def bindings(flat: Binding, root: Branch, parts: int) -> dict[str, Binding]:
-    """The binding of each switch of a tree, by its name, in the order of `Branch.walk`.
+    """The binding of each switch of a tree, by its name, those below first: a parent has nobody to answer before
+    they are bound.
 
     ``flat`` is the binding of a single switch with all workers, by rank, and with the job's own seed; ``parts``:
     `inagg_wire.formats.JobFormat.parts`. Every switch but the root has as result what the root makes, and the root

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from inagg_proto.v1 import control_pb2 as pb
 
 from ..control.drops import drop_sentences
+from ..control.events import ROOT
 from ..control.explain import explain
 from ..control.jobs import Job
 from ..driver import BY_RANK, TOTALS, JobCounters
@@ -39,17 +40,13 @@ def stats_answer(
 ) -> pb.StatsResponse:
     """The counters of the switch and of ``jobs``. Not ``everywhere``: switches below that ``jobs`` do not use may be
     silent."""
-    shards = controller.registry.shards
     used = {name for job in jobs for name in job.roster.placed}
     below = [trouble for name, trouble in snapshot.silent_below.items() if everywhere or name in used]
     return pb.StatsResponse(
         at_s=snapshot.at,
         uptime_s=snapshot.at - controller.started_at,
         driver=controller.driver.name,
-        shards=[
-            *(_shard_stats(controller, snapshot, index) for index in range(len(shards))),
-            *_stats_below(controller, snapshot),
-        ],
+        shards=_shards(controller, snapshot),
         jobs=[_job_stats(controller, snapshot, job) for job in jobs],
         tree=[
             pb.TreeSwitch(name=switch.name, parent=switch.parent)
@@ -60,21 +57,16 @@ def stats_answer(
     )
 
 
-def _shard_stats(controller: Controller, snapshot: SwitchSnapshot, index: int) -> pb.ShardStats:
+def _shards(controller: Controller, snapshot: SwitchSnapshot) -> Iterator[pb.ShardStats]:
     registry = controller.registry
-    stats = shard_stats(registry.shards[index], snapshot.shards[index])
-    stats.slots_leased = registry.pool.shards[index].slots_leased
-    stats.slots_quarantined = registry.quarantine.slots()
-    return stats
-
-
-def _stats_below(controller: Controller, snapshot: SwitchSnapshot) -> Iterator[pb.ShardStats]:
-    topology, leases = controller.registry.topology, controller.registry.pool.shards
-    for name, counted in snapshot.below.items():
-        if name in topology.switches:
-            for shard, counts, leased in zip(topology.shards(name), counted, leases, strict=True):
+    for name, counted in snapshot.shards.items():
+        if registry.topology.has(name):
+            for shard, counts, leased in zip(
+                registry.topology.shards(name), counted, registry.pool.shards, strict=True
+            ):
                 stats = shard_stats(shard, counts)
                 stats.switch, stats.slots_leased = name, leased.slots_leased
+                stats.slots_quarantined = registry.quarantine.slots() if name == ROOT else 0
                 yield stats
 
 

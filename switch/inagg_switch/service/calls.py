@@ -228,18 +228,23 @@ class ControlService(control_pb2_grpc.ControlServicer):
             self.callers.check_way(context)
             self.controller.check_open()
             job = self.controller.registry.find(self.controller.now(), request.name)
-            subscriber = self.controller.subscribers.add(job.number, job.name, self.callers.principal(context))
+            registry, subscribers = self.controller.registry, self.controller.subscribers
+            subscriber = subscribers.add(job, self.callers.principal(context), request.member)
             by_us = False
             try:
+                if request.member:
+                    registry.watched(self.controller.now(), job, request.rank, request.member)
                 yield pb.Event(at_s=self.controller.now(), state=job_now(self.controller, job))
                 async for event in subscriber.events():
                     yield event
                 by_us = True
+            except ControlError:  # it did not read what was sent, so it is told to watch again
+                by_us = True
+                raise
             finally:  # cancelled where it waited for an event, or closed where gRPC sent one
-                self.controller.subscribers.remove(job.number, subscriber)
-                if request.member and not by_us:
-                    now = self.controller.now()
-                    self.controller.registry.break_off(now, job, request.rank, request.member)
+                subscribers.remove(job.number, subscriber)
+                if request.member and not by_us and not subscribers.has(job.number, request.member):
+                    registry.break_off(self.controller.now(), job, request.rank, request.member)
         except ControlError as error:
             await self.throttle.wait(self.callers.throttled(context))
             await context.abort(status_code(error.code), bounded(error.text))

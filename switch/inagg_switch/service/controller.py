@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Final
 
 import structlog
@@ -197,7 +198,7 @@ class Controller:
 
     @staticmethod
     def _log(emit: ev.Emit) -> None:
-        fields = ev.fields_of(emit.event)
+        fields = asdict(emit.event)
         if "cause" in fields:
             fields["cause"] = fields["cause"].name.lower()
         loud = isinstance(emit.event, ev.MemberFailed | ev.Stalled)

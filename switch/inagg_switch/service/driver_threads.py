@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,29 +54,29 @@ class Trunk:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSnapshot:
-    """The switch at one moment. ``shards`` in order; ``waits`` by job number, without those that it does not tell.
+    """The switch, and those below it, at one moment. ``shards`` by switch, in order; ``waits`` by job number, without
+    those that it does not tell.
 
-    ``below``: the shards of the switches below it, by name; ``placed``: of the jobs that use them, by number, the ranks
-    at each. ``waits`` are those of all switches, by rank; ``unanswered``: by job and switch, how many of the slots that
-    wait longest have all contributions, and no answer from above.
+    ``placed``: of the jobs that use switches below, by number, the ranks at each. ``waits`` are those of all switches,
+    by rank; ``unanswered``: by job and switch, how many of the slots that wait longest have all contributions, and no
+    answer from above.
     """
 
     at: float
-    shards: tuple[Counters, ...]
+    shards: Mapping[str, tuple[Counters, ...]]
     waits: dict[int, Waits]
-    below: Mapping[str, tuple[Counters, ...]] = field(default_factory=dict)
     placed: Mapping[int, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     unanswered: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     """A sentence for each shard of this switch that does not answer, whose counters are the last that it gave."""
     silent_below: Mapping[str, str] = field(default_factory=dict)
-    """A sentence for each switch below that does not answer, by name; it is not in ``below``."""
+    """A sentence for each switch below that does not answer, by name; it is not in ``shards``."""
 
     @property
     def drops(self) -> dict[str, int]:
         """Datagrams that were dropped, by `Reason.label`, by all shards of all switches."""
         total: Counter[str] = Counter()
-        for shard in itertools.chain(self.shards, *self.below.values()):
+        for shard in itertools.chain(*self.shards.values()):
             total.update(shard.drops_by_label)
         return dict(total)
 
@@ -85,7 +85,7 @@ class SwitchSnapshot:
         lists = {name: [0] * workers for name in BY_RANK}
         total = JobCounters(**lists)  # type: ignore[arg-type]  # lists, and the numbers have defaults
         for name, ranks in self.placed.get(number, {ROOT: tuple(range(workers))}).items():
-            for shard in self.shards if name == ROOT else self.below.get(name, ()):
+            for shard in self.shards.get(name, ()):
                 counts = shard.jobs.get(number)
                 if counts is None:
                     continue
@@ -95,7 +95,7 @@ class SwitchSnapshot:
                         values[rank] += count
                 total.invalid_codes += counts.invalid_codes
         # A leaf counts whole blocks, where the root counts their parts; and one that came back has begun anew.
-        leaves = [self.below.get(name, ()) for name in self.placed[number]] if number in self.placed else [self.shards]
+        leaves = [self.shards.get(name, ()) for name in self.placed.get(number, (ROOT,))]
         total.results = max(
             (sum(shard.jobs[number].results for shard in shards if number in shard.jobs) for shards in leaves),
             default=0,
@@ -108,9 +108,9 @@ class SwitchSnapshot:
     def trunks(self, number: int) -> list[Trunk]:
         """The trunks of a job from each switch below that knows it."""
         found = []
-        for name, shards in self.below.items():
+        for name, shards in self.shards.items():
             mine = [shard.jobs[number] for shard in shards if number in shard.jobs]
-            if mine:
+            if mine and name != ROOT:
                 counts = sum(job.partials for job in mine), sum(job.partials_again for job in mine)
                 found.append(Trunk(name, *counts))
         return found
@@ -143,15 +143,8 @@ class DriverThreads:
         await self._shards[shard].call(ORDER, lambda: self._driver.restart(shard))
 
     async def _order(self, call: Callable[[int], None]) -> None:
-        """``call`` for every shard. One that fails does not keep the others from being asked; all have answered when
-        this returns or raises."""
-        calls = (thread.call(ORDER, partial(call, shard)) for shard, thread in enumerate(self._shards))
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        if len(failures) == 1:
-            raise failures[0]
-        if failures:
-            raise DriverError("; ".join(map(str, failures)))
+        """``call`` for every shard."""
+        await all_done(thread.call(ORDER, partial(call, shard)) for shard, thread in enumerate(self._shards))
 
     async def snapshot(self, jobs: Iterable[int], limit: int = WAITS_POLLED) -> SwitchSnapshot:
         """Counters of all shards, and the waiting slots of ``jobs``, at most ``limit`` of each listed. Fails if no
@@ -169,7 +162,7 @@ class DriverThreads:
                 self._last[shard], waiting = answer
                 told.append(waiting)
         waits = {job: joined for job in numbers if (joined := join_waits([of[job] for of in told], limit))}
-        return SwitchSnapshot(time.monotonic(), tuple(self._last), waits, silent=tuple(silent))
+        return SwitchSnapshot(time.monotonic(), {ROOT: tuple(self._last)}, waits, silent=tuple(silent))
 
     async def look(self, jobs: Iterable[int], limit: int) -> list[tuple[Counters, dict[int, Told]]]:
         """The counters and waits of all shards, shard by shard."""
@@ -202,6 +195,16 @@ class DriverThreads:
 
 Told = tuple[int, list[SlotWait]] | None
 """Answer of `Driver.waiting`."""
+
+
+async def all_done(calls: Iterable[Awaitable[None]]) -> None:
+    """Wait for all, also where some fail. Raises what they raised: one `DriverError` of several."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise DriverError("; ".join(map(str, failures)))
 
 
 def join_waits(told: list[Told], limit: int) -> Waits | None:

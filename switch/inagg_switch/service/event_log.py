@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from ..control import events as ev
@@ -11,29 +10,20 @@ from ..control import events as ev
 EVENTS_KEPT: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One event. Entries are numbered from 1."""
-
-    number: int
-    job: str
-    at: float
-    event: ev.Event
-
-
 class EventLog:
-    """The last `EVENTS_KEPT` events. On the controller's event loop."""
+    """The last `EVENTS_KEPT` events, numbered from 1. On the controller's event loop."""
 
     def __init__(self) -> None:
         self.last = 0
-        """The number of the last entry; 0: there is none."""
-        self._entries: deque[Entry] = deque(maxlen=EVENTS_KEPT)
+        """The number of the last event; 0: there is none."""
+        self._events: deque[ev.Emit] = deque(maxlen=EVENTS_KEPT)
 
     def add(self, emit: ev.Emit) -> None:
         """Keep what has happened."""
         self.last += 1
-        self._entries.append(Entry(self.last, emit.name, emit.at, emit.event))
+        self._events.append(emit)
 
-    def after(self, number: int) -> list[Entry]:
-        """The entries after that number, as far as they are still there."""
-        return [entry for entry in self._entries if entry.number > number]
+    def after(self, number: int) -> list[tuple[int, ev.Emit]]:
+        """The events after that number, as far as they are still there, each with its own."""
+        first = self.last - len(self._events) + 1
+        return [(n, emit) for n, emit in enumerate(self._events, first) if n > number]

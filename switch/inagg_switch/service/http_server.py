@@ -22,7 +22,7 @@ import structlog
 from inagg_link.sockopt import WILDCARDS
 
 from ..addresses import join_address, split_address
-from .security import Secrets, Security, SecurityError, is_local
+from .security import Secrets, Security, SecurityError
 
 THREADS: Final = 4
 CONNECTIONS_MAX: Final = 64
@@ -70,13 +70,9 @@ class Reply:
 
 
 def check_http_address(address: str, security: Security, what: str) -> None:
-    """Raises `SecurityError` if it is not safe to serve ``what`` on ``address`` and nobody asked for that by name. What
-    whoever started us has opened is his matter."""
-    if not (address.startswith(OPENED) or security.tls or security.insecure_anywhere or is_local(address)):
-        raise SecurityError(
-            f"other machines could read {what} at {address}: give --tls-cert and --tls-key, or serve it on 127.0.0.1, "
-            "or ask for it by name with --insecure"
-        )
+    """`Security.check_address`, to serve ``what``. What whoever started us has opened is his matter."""
+    if not address.startswith(OPENED):
+        security.check_address(address, f"read {what} at {address}")
 
 
 class Listener:
@@ -112,36 +108,20 @@ class Listener:
         self.close()
 
 
-class HttpServer:
-    """Answers each GET with what ``answer`` makes of it, on threads of its own. Guarded like the control service: with
-    its certificate, if it has one, and mutual TLS; who knows no secret can be told apart by `Request.may`."""
+class HttpServer(HTTPServer):
+    """Answers each GET with what ``answer`` makes of it, on threads of its own: a pool, in the place of one for each
+    connection. Guarded like the control service: with its certificate, if it has one, and mutual TLS; who knows no
+    secret can be told apart by `Request.may`."""
+
+    request_queue_size = CONNECTIONS_MAX
 
     def __init__(
         self, listener: Listener, name: str, answer: Callable[[Request], Reply], security: Security, secrets: Secrets
     ) -> None:
         """``listener`` is closed with this. ``name``: of the threads and in the log."""
-        self._server = _Server(listener.socket, name, answer, security, secrets)
-        self._thread = threading.Thread(target=self._server.serve_forever, name=f"inagg-{name}", daemon=True)
-        self._thread.start()
+        self.answer, self.secrets = answer, secrets
         self.url = f"{'https' if security.tls else 'http'}://{listener.place}"
         """URL of its root, without a slash at the end."""
-
-    def close(self) -> None:
-        """Stop serving, at once: connections are cut, also those of which no request has come yet."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(HTTPServer):
-    """A pool of threads in the place of one for each connection."""
-
-    request_queue_size = CONNECTIONS_MAX
-
-    def __init__(
-        self, bound: socket.socket, name: str, answer: Callable[[Request], Reply], security: Security, secrets: Secrets
-    ) -> None:
-        self.answer, self.secrets = answer, secrets
         self._name = name
         self._security, self._reloads_seen = security, secrets.reloads
         self._tls = security.server_context()
@@ -149,10 +129,23 @@ class _Server(HTTPServer):
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._served: set[socket.socket] = set()
         self._closed = False
-        super().__init__(bound.getsockname(), _Handler, bind_and_activate=False)
+        super().__init__(listener.socket.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
-        self.socket = bound
+        self.socket = listener.socket
         self.server_activate()
+        self._thread = threading.Thread(target=self.serve_forever, name=f"inagg-{name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving, at once: connections are cut, also those of which no request has come yet. It does not wait for
+        the pool: who closes this may run the event loop on which an answer waits."""
+        self.shutdown()
+        self.server_close()
+        self._closed = True
+        for connection in tuple(self._served):
+            _cut(connection)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._thread.join()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Called for each connection."""
@@ -211,15 +204,6 @@ class _Server(HTTPServer):
                 self._tls = self._security.server_context()
         return self._tls
 
-    def server_close(self) -> None:
-        """Stop, and cut what is connected. It does not wait for the threads: who closes this may run the event loop on
-        which an answer waits."""
-        super().server_close()
-        self._closed = True
-        for connection in tuple(self._served):
-            _cut(connection)
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
 
 def _cut(connection: socket.socket) -> None:
     try:
@@ -231,7 +215,7 @@ def _cut(connection: socket.socket) -> None:
 class _Handler(BaseHTTPRequestHandler):
     """One connection, one GET, or HEAD, which asks for its headers alone (RFC 9110, section 9.3.2)."""
 
-    server: _Server
+    server: HttpServer
     server_version, sys_version = "inagg", ""
 
     def do_GET(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from dataclasses import asdict
 from typing import Any
 
 from inagg_proto import why_unlike
@@ -206,7 +207,7 @@ def totals_message(counts: JobCounters) -> pb.JobTotals:
 def event_message(at: float, event: ev.Event) -> pb.Event:
     """News of a job."""
     message: Any = getattr(pb, type(event).__name__)
-    return pb.Event(at_s=at, **{ev.name_of(event): message(**ev.fields_of(event))})
+    return pb.Event(at_s=at, **{ev.name_of(event): message(**asdict(event))})
 
 
 def epoch_message(job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, ...], credit: int) -> pb.JoinResponse:

@@ -132,7 +132,7 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
             out.add("inagg_shard_slots", slots, shard, name)
             out.add("inagg_shard_slots_leased", leased, shard, name)
     if snapshot.switch is not None:
-        for name, counted in ((ROOT, snapshot.switch.shards), *snapshot.switch.below.items()):
+        for name, counted in snapshot.switch.shards.items():
             _add_shards(out, name, counted)
             if name != ROOT or not snapshot.elsewhere:
                 _add_processes(out, name, counted)

@@ -31,10 +31,11 @@ def _value(value: Any, field: Any) -> Any:
     if isinstance(value, Message):
         return plain(value)
     if field.enum_type is not None:
-        return enum_label(field.enum_type.values_by_number[value].name, field.enum_type.values_by_number[0].name)
+        return enum_label(field.enum_type, value)
     return value
 
 
-def enum_label(name: str, unspecified: str) -> str:
-    """``JOB_STATE_RUNNING`` as ``running``; ``unspecified`` is the name of the enumeration's value 0."""
-    return name.removeprefix(unspecified.removesuffix("UNSPECIFIED")).lower()
+def enum_label(kind: Any, number: int) -> str:
+    """``JOB_STATE_RUNNING`` as ``running``; ``kind``: the descriptor of the enumeration."""
+    prefix: str = kind.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return str(kind.values_by_number[number].name.removeprefix(prefix).lower())

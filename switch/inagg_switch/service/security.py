@@ -78,12 +78,14 @@ class Security:
         by_name = {} if self.secret is None else {"": self.secret}
         return Secrets(by_name, self.secret_file)
 
-    def check_address(self, address: str) -> None:
-        """Raises `SecurityError` if it is not safe to listen on ``address`` and nobody asked for that by name."""
+    def check_address(self, address: str, danger: str = "") -> None:
+        """Raises `SecurityError` if it is not safe to listen on ``address`` and nobody asked for that by name.
+        ``danger``: what other machines could do."""
         if not (self.tls or self.insecure_anywhere or is_local(address)):
+            danger = danger or f"reach {address}, and without TLS they could read and forge what is said there"
             raise SecurityError(
-                f"other machines could reach {address}, and without TLS they could read and forge what is said there: "
-                "give --tls-cert and --tls-key, or listen on 127.0.0.1, or ask for it by name with --insecure"
+                f"other machines could {danger}: give --tls-cert and --tls-key, or listen on 127.0.0.1, or ask for it "
+                "by name with --insecure"
             )
 
     def check_files(self) -> None:

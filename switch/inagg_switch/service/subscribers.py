@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator
 
 from inagg_proto.v1 import control_pb2 as pb
 
+from ..control.admission import name_of_principal
+from ..control.jobs import Job
 from ..control.policy import Policy
 from ..control.refusals import Code, ControlError
 from ..text import count_text
 
 
 class Subscriber:
-    """One stream: the events that its reader has still to take."""
+    """One stream: the events that its reader has still to take. ``member``: the rank's process that reads it; 0: none
+    does."""
 
-    def __init__(self, limit: int, principal: str = "") -> None:
-        self.principal = principal
+    def __init__(self, limit: int, principal: str = "", member: int = 0) -> None:
+        self.principal, self.member = principal, member
         self._limit = limit
         self._events: deque[pb.Event] = deque()
         self._changed = asyncio.Event()
@@ -63,19 +66,23 @@ class Subscribers:
         self._by_job: dict[int, set[Subscriber]] = {}
         self._by_principal: Counter[str] = Counter()
 
-    def add(self, job: int, name: str, principal: str = "") -> Subscriber:
-        """A new subscriber. Raises `ControlError` if the job has too many, or ``principal``."""
+    def add(self, job: Job, principal: str = "", member: int = 0) -> Subscriber:
+        """A new subscriber. Raises `ControlError` if the job has too many of this kind, or ``principal``."""
         quota = self._policy.quota_watches
         if quota is not None and self._by_principal[principal] >= quota:
-            raise ControlError(Code.RESOURCE_EXHAUSTED, f"{principal!r} watches {quota} streams already: close one")
-        subscribers = self._by_job.setdefault(job, set())
-        if len(subscribers) >= self._policy.watchers_per_job_max:
             raise ControlError(
                 Code.RESOURCE_EXHAUSTED,
-                f"job {name!r} has {count_text(len(subscribers), 'stream')} already: close one, "
-                "or ask with Why and Stats",
+                f"{name_of_principal(principal)} watches {count_text(quota, 'stream')} already: close one",
             )
-        subscriber = Subscriber(self._policy.watch_queue_max, principal)
+        subscribers = self._by_job.setdefault(job.number, set())
+        alike = sum(bool(other.member) == bool(member) for other in subscribers)
+        of_ranks = self._policy.watches_per_rank * job.spec.workers
+        if alike >= (of_ranks if member else self._policy.watchers_per_job_max):
+            raise ControlError(
+                Code.RESOURCE_EXHAUSTED,
+                f"job {job.name!r} has {count_text(alike, 'stream')} already: close one, or ask with Why and Stats",
+            )
+        subscriber = Subscriber(self._policy.watch_queue_max, principal, member)
         subscribers.add(subscriber)
         self._by_principal[principal] += 1
         return subscriber
@@ -88,6 +95,10 @@ class Subscribers:
             self._by_principal[subscriber.principal] -= 1
         if not subscribers:
             self._by_job.pop(job, None)
+
+    def has(self, job: int, member: int) -> bool:
+        """Whether a process watches ``job``."""
+        return any(subscriber.member == member for subscriber in self._by_job.get(job, ()))
 
     def put(self, job: int, event: pb.Event) -> None:
         """Tell all subscribers of a job; after `job_ended` their streams end."""

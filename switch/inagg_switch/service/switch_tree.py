@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -13,7 +13,7 @@ from ..control.jobs import Job
 from ..control.registry import Registry
 from ..control.topology import AttachedSwitch
 from ..driver import DriverError, SlotWait
-from .driver_threads import DriverThreads, SwitchSnapshot, Waits, join_waits
+from .driver_threads import DriverThreads, SwitchSnapshot, Waits, all_done, join_waits
 from .remote_switch import RemoteSwitch, ShardLook
 
 log = structlog.get_logger("inagg.tree")
@@ -56,17 +56,18 @@ class SwitchTree:
 
     async def bind(self, order: ev.Bind) -> None:
         """Bind on all switches at once: nobody sends before all are ready."""
-        calls: list[Awaitable[None]] = []
-        if not self.has(order.by_switch):
-            raise DriverError(f"switch {min(order.by_switch.keys() - {ev.ROOT, *self._below})!r} has gone")
-        for name, bindings in order.by_switch.items():
-            calls.append(self._own.bind(bindings) if name == ev.ROOT else self._below[name].bind(bindings))
-        await _all(calls)
+        switches: dict[str, DriverThreads | RemoteSwitch] = {ev.ROOT: self._own, **self._below}
+        if gone := order.by_switch.keys() - switches.keys():
+            raise DriverError(f"switch {min(gone)!r} has gone")
+        await all_done(switches[name].bind(bindings) for name, bindings in order.by_switch.items())
 
     async def unbind(self, order: ev.Unbind) -> None:
         """A switch that has gone has nothing to drop: it does so before it comes back."""
-        there = [self._below[name] for name in order.switches if name in self._below]
-        await _all([self._own.unbind(order.job), *(remote.unbind(order.job) for remote in there)])
+        there: list[DriverThreads | RemoteSwitch] = [
+            self._own,
+            *(self._below[name] for name in order.switches if name in self._below),
+        ]
+        await all_done(switch.unbind(order.job) for switch in there)
 
     async def _look_below(self, jobs: list[Job], limit: int) -> tuple[dict[str, tuple[ShardLook, ...]], dict[str, str]]:
         """Looks at the switches below, by name; and why others do not answer, which are gone soon."""
@@ -113,7 +114,9 @@ class SwitchTree:
             if joined is not None:
                 snapshot.waits[number] = joined
         below = {name: tuple(counters for counters, _ in shards) for name, shards in looks.items()}
-        return replace(snapshot, below=below, placed=placed, unanswered=unanswered, silent_below=silent)
+        return replace(
+            snapshot, shards={**snapshot.shards, **below}, placed=placed, unanswered=unanswered, silent_below=silent
+        )
 
     def _behind(
         self, waits: Waits | None, placed: Mapping[str, Sequence[int]], known: set[int]
@@ -129,11 +132,3 @@ class SwitchTree:
                 if missing:
                     found.append(replace(wait, missing=tuple(missing)))
         return len(found), found
-
-
-async def _all(calls: list[Awaitable[None]]) -> None:
-    """Wait for all; then raise the first `DriverError`, if there is one."""
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

@@ -10,8 +10,7 @@ from typing import Protocol
 from inagg_link import Link
 
 from ..aggregation.aggregator import Aggregator
-from ..binding import Binding
-from ..driver import Counters, SlotWait
+from ..driver import Counters
 from .loop import LOOK_EVERY_S, Pump
 
 
@@ -63,15 +62,6 @@ class DataPlane:
                 while commands.poll(0):
                     if not execute():
                         return
-
-    def bind(self, binding: Binding) -> None:
-        self._aggregator.bind(binding)
-
-    def unbind(self, job: int) -> None:
-        self._aggregator.unbind(job)
-
-    def waiting(self, job: int, limit: int) -> tuple[int, list[SlotWait]]:
-        return self._aggregator.waiting(job, time.monotonic(), limit)
 
     def counters(self) -> Counters:
         """The aggregator's counters with what the link knows of lost datagrams."""

@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -127,9 +128,8 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
     try:
         wires = LinkStack(config, shard)
-        plane = DataPlane(
-            wires.link, Aggregator(config.slots, config.lanes, batch_datagrams=wires.link.batch_datagrams)
-        )
+        aggregator = Aggregator(config.slots, config.lanes, batch_datagrams=wires.link.batch_datagrams)
+        plane = DataPlane(wires.link, aggregator)
         plane.step(0.0)
     except DriverError as error:
         pipe.send(error)
@@ -145,12 +145,12 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
         return
 
     def bind(binding: Binding) -> None:
-        plane.bind(binding)
+        aggregator.bind(binding)
         if wires.recorder is not None:
             wires.recorder.bind(binding)
 
     def unbind(job: int) -> None:
-        plane.unbind(job)
+        aggregator.unbind(job)
         if wires.recorder is not None:
             wires.recorder.unbind(job)
 
@@ -159,7 +159,7 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
         "bind": bind,
         "unbind": unbind,
         "counters": lambda: wires.complete(plane.counters()),
-        "waiting": plane.waiting,
+        "waiting": lambda job, limit: aggregator.waiting(job, time.monotonic(), limit),
     }
     with wires.link:
         try:

@@ -11,6 +11,7 @@ from tests.switch.aggregation.world import make_binding
 from tests.switch.control.world import RecordingDriver
 
 from inagg_switch.binding import Binding
+from inagg_switch.control.events import ROOT
 from inagg_switch.driver import Counters, DriverError
 from inagg_switch.service import driver_threads
 from inagg_switch.service.driver_threads import DriverThreads
@@ -75,7 +76,7 @@ def test_a_snapshot_has_what_the_other_shards_say_and_which_one_says_nothing(mon
         driver = HeldDriver()
         threads = DriverThreads(driver)
         first = await threads.snapshot([7])
-        assert (first.silent, [shard.datagrams_in for shard in first.shards]) == (
+        assert (first.silent, [shard.datagrams_in for shard in first.shards[ROOT]]) == (
             ("shard 1 has not answered for 0 s",),
             [7, 0],
         )
@@ -84,7 +85,7 @@ def test_a_snapshot_has_what_the_other_shards_say_and_which_one_says_nothing(mon
         assert (await threads.snapshot([])).silent == ()
         driver.go_on.clear()
         last = await threads.snapshot([])
-        assert [shard.datagrams_in for shard in last.shards] == [7, 7], "those that it had"
+        assert [shard.datagrams_in for shard in last.shards[ROOT]] == [7, 7], "those that it had"
         driver.go_on.set()
         await threads.close()
 

@@ -170,6 +170,6 @@ def test_events_of_all_jobs_are_kept_in_one_row(switch: Serving) -> None:
     controller = switch.server.controller
     assert controller is not None
     entries = controller.events.after(0)
-    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
-    assert [entry.job for entry in entries if isinstance(entry.event, EpochStarted)] == ["a", "b"]
-    assert controller.events.after(entries[-2].number) == entries[-1:]
+    assert [number for number, _ in entries] == list(range(1, len(entries) + 1))
+    assert [emit.name for _, emit in entries if isinstance(emit.event, EpochStarted)] == ["a", "b"]
+    assert controller.events.after(entries[-2][0]) == entries[-1:]

@@ -146,11 +146,11 @@ def test_a_scrape_has_what_the_switches_below_count(busy: Serving) -> None:
 
     async def attach() -> list[Metric]:
         assert controller.last_snapshot is not None
-        registry, own = controller.registry, controller.last_snapshot.shards[0]
+        registry, own = controller.registry, controller.last_snapshot.shards[ROOT][0]
         registry.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
         (number,) = (job.number for job in registry.jobs())
         leaf = replace(own, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
-        controller.last_snapshot = replace(controller.last_snapshot, below={"rack0": (leaf,)})
+        controller.last_snapshot = replace(controller.last_snapshot, shards={ROOT: (own,), "rack0": (leaf,)})
         return list(families(take(controller)))
 
     found = samples(busy.loop.run(attach(), 5))
@@ -210,12 +210,12 @@ def test_all_metrics_come_in_a_scrape(busy: Serving) -> None:
 
     async def there() -> set[str]:
         assert controller.last_snapshot is not None
-        counters = controller.last_snapshot.shards[0]
+        counters = controller.last_snapshot.shards[ROOT][0]
         counters.drops[Reason.STALE] = 1
         counters.faults["dropped"] = 1
         (number,) = (job.number for job in controller.registry.jobs())
         leaf = replace(counters, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
-        controller.last_snapshot = replace(controller.last_snapshot, below={"rack0": (leaf,)})
+        controller.last_snapshot = replace(controller.last_snapshot, shards={ROOT: (counters,), "rack0": (leaf,)})
         return {family.name for family in families(take(controller))}
 
     assert busy.loop.run(there(), 5) == set(METRICS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from tests.switch.service.serving import Call, Serving, job_spec
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.control.members import BROKEN_OFF_LIMIT_S
 from inagg_switch.control.policy import Policy
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.control_client import ControlCallError
@@ -144,6 +146,77 @@ def test_the_number_of_watchers_is_bounded(serve: Callable[..., Serving]) -> Non
     with pytest.raises(ControlCallError, match="has 2 streams already") as caught:
         next(serving.client.watch("job"))
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def watch_as(stub: control_pb2_grpc.ControlStub, rank: int, member: int) -> Any:
+    """The stream by which a process watches, as hosts do; the job's state is read."""
+    stream: Any = stub.Watch(pb.WatchRequest(name="job", rank=rank, member=member))
+    next(stream)
+    return stream
+
+
+def test_ranks_have_watches_of_their_own_however_many_they_are(serve: Callable[..., Serving]) -> None:
+    serving = serve(policy=Policy(watchers_per_job_max=1, watches_per_rank=1))
+    serving.client.create(job_spec(workers=32))
+    operator = serving.client.watch("job")
+    next(operator)
+    with grpc.insecure_channel(serving.server.address) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        streams = [watch_as(stub, rank, 100 + rank) for rank in range(32)]
+        with pytest.raises(grpc.RpcError, match="has 32 streams already"):
+            watch_as(stub, 0, 100)
+        assert len([operator, *streams]) == 33  # open until here
+
+
+@pytest.fixture
+def hasty(serve: Callable[..., Serving]) -> Serving:
+    """Two ranks run, and their heartbeats are a minute apart."""
+    serving = serve(policy=Policy(tick_interval_s=0.02, watch_queue_max=8))
+    serving.join_all(job_spec(workers=2, heartbeat_limit_s=60, rejoin_limit_s=60))
+    return serving
+
+
+def lives(serving: Serving) -> bool:
+    """Whether rank 0 is still taken to be there, after more time than one may take whose connection broke off."""
+    time.sleep(BROKEN_OFF_LIMIT_S + 0.3)
+    return serving.client.list().jobs[0].state == pb.JOB_STATE_RUNNING
+
+
+def test_a_rank_that_watches_again_has_come_back(hasty: Serving) -> None:
+    with grpc.insecure_channel(hasty.server.address) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        watch_as(stub, 0, 100).cancel()
+        hasty.until(lambda: watchers(hasty) == 0)
+        watch = watch_as(stub, 0, 100)
+        assert lives(hasty)
+        watch.cancel()
+        assert not lives(hasty)
+
+
+def test_a_rank_that_watches_by_another_stream_has_not_broken_off(hasty: Serving) -> None:
+    with grpc.insecure_channel(hasty.server.address) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        broken, watch = watch_as(stub, 0, 100), watch_as(stub, 0, 100)
+        broken.cancel()
+        hasty.until(lambda: watchers(hasty) == 1)
+        assert lives(hasty)
+        watch.cancel()
+
+
+def test_a_rank_whose_stream_the_switch_has_ended_has_not_broken_off(hasty: Serving) -> None:
+    controller = hasty.server.controller
+    assert controller is not None
+
+    async def flood() -> None:
+        for _ in range(100):
+            controller.subscribers.put(1, pb.Event())
+
+    with grpc.insecure_channel(hasty.server.address) as channel:
+        watch = watch_as(control_pb2_grpc.ControlStub(channel), 0, 100)
+        hasty.loop.run(flood())
+        with pytest.raises(grpc.RpcError, match="this watch lies 8 events behind"):
+            list(itertools.islice(watch, 200))
+        assert lives(hasty)
 
 
 def test_a_watcher_that_does_not_read_is_ended_and_can_watch_again(serve: Callable[..., Serving]) -> None:

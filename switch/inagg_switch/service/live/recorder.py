@@ -113,9 +113,9 @@ class Recorder:
             "ended": [_ended(ended) for ended in list_answer(controller).ended],
             "points": [point for point in self._points if point["look"] > question.look],
             "events": [
-                {"number": entry.number, "job": entry.job, "at_s": entry.at, "text": text, "mood": mood.value}
-                for entry in controller.events.after(question.event)
-                for text, mood in (sentence(entry.event),)
+                {"number": number, "job": emit.name, "at_s": emit.at, "text": text, "mood": mood.value}
+                for number, emit in controller.events.after(question.event)
+                for text, mood in (sentence(emit.event),)
             ],
         }
 
