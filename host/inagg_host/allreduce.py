@@ -306,13 +306,12 @@ class AllReduce:
     def _fall_back(self, broken: Network | None, tasks: list[Task], why: AllReduceError) -> list[Task]:
         """Go on with the inner group, which does ``tasks`` first; those that nobody does."""
         assert self._inner is not None  # the constructor has asked
-        rank, workers = self.config.rank, self.config.workers
 
         def join(stop: threading.Event) -> Network:
             # Once a second, for as long as the switch stays away, which was said.
             return self._join(lambda: CLOSED_JOINING if stop.is_set() else None, logging.DEBUG)
 
-        self._fallback = Fallback(self._inner, rank, workers, self._counters, join, self._on_back, self._finish)
+        self._fallback = Fallback(self._inner, self.config, self._counters, join, self._on_back, self._finish)
         try:
             self._fallback.start(broken, tasks, why)
         except RuntimeError as error:  # there are no more threads

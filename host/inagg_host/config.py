@@ -13,7 +13,8 @@ from numbers import Integral, Real
 from typing import Any, TypedDict, Unpack
 
 from inagg_link.addresses import SettingsError, split_address
-from inagg_wire.formats import WORKERS_MAX, admit, job_format
+from inagg_wire.errors import AdmissionError
+from inagg_wire.formats import WORKERS_MAX, JobFormat, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
 from inagg_wire.names import NAME_CHARS_MAX
 from inagg_wire.variables import misspelt
@@ -34,6 +35,9 @@ _KINDS: dict[str, tuple[type, Callable[[Any], Any], str]] = {
     "str": (str, str, "text"),
 }
 """A field's type to what is taken for it, what becomes of that (numpy has numbers of its own), and words for it."""
+
+_TRUTHS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
+"""What a variable that is one of yes or no may say."""
 
 
 class ConfigError(ValueError):
@@ -119,6 +123,11 @@ class Config:
     """The secret that the switch was started with, if it was."""
 
     @property
+    def who(self) -> str:
+        """Words for this rank in the log."""
+        return f"rank {self.rank} of job {self.job!r}"
+
+    @property
     def switches(self) -> tuple[str, ...]:
         """The addresses in ``switch``, in order."""
         return tuple(address.strip() for address in self.switch.split(","))
@@ -129,7 +138,7 @@ class Config:
             value, (wanted, convert, words) = getattr(self, field.name), _KINDS[kind]
             fits = isinstance(value, wanted) and not isinstance(value, bool)  # which is an integer to Python
             if not fits and not (optional and value is None):
-                raise ConfigError(f"{field.name} is {value!r}: give {words}")
+                raise ConfigError(f"{named(field.name)} is {value!r}: give {words}")
             if fits:
                 object.__setattr__(self, field.name, convert(value))
         for address in self.switches:
@@ -140,37 +149,44 @@ class Config:
                 sound, why = False, str(error)
             if not sound:
                 raise ConfigError(
-                    f"switch {address!r}: give host:port of its control service, as `inagg switch` prints it ({why})"
+                    f"{named('switch')} is {address!r}: give host:port of its control service, as `inagg switch` "
+                    f"prints it ({why})"
                 )
         if not 1 <= self.workers <= WORKERS_MAX:
-            raise ConfigError(f"{self.workers} workers: a job has 1 to {WORKERS_MAX}")
+            raise ConfigError(f"{named('workers')} is {self.workers}: a job has 1 to {WORKERS_MAX}")
         if not 0 <= self.rank < self.workers:
             raise ConfigError(f"rank {self.rank} of {self.workers} workers: ranks go from 0 to {self.workers - 1}")
         if not self.job.isprintable():  # the switch says what else is no name; this could not be sent
             raise ConfigError(f"job {self.job!r} (INAGG_JOB): give letters, digits and any of ._:/-")
         if self.policy not in POLICIES:
-            raise ConfigError(f"policy {self.policy!r}: choose {' or '.join(POLICIES)}")
+            raise ConfigError(f"{named('policy')} is {self.policy!r}: choose {' or '.join(POLICIES)}")
         for name in ("timeout_s", "join_timeout_s", "reconnect_s"):
             if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give seconds above 0")
+                raise ConfigError(f"{named(name)} is {getattr(self, name)}: give seconds above 0")
             object.__setattr__(self, name, min(getattr(self, name), TIME_MAX_S))
+        for name in ("heartbeat_limit_s", "rejoin_limit_s"):  # the switch says which of them it does not take
+            if getattr(self, name) is not None and not getattr(self, name) >= 0:
+                raise ConfigError(f"{named(name)} is {getattr(self, name)}: give seconds, not below 0")
         if (self.certificate is None) != (self.key is None):
-            raise ConfigError("certificate and key go together: give both or neither")
+            raise ConfigError(f"{named('certificate')} and {named('key')} go together: give both or neither")
         if self.certificate is not None and self.ca is None:
             raise ConfigError(
                 "a certificate and its key (INAGG_CERTIFICATE and INAGG_KEY) are of no use without TLS: set INAGG_CA "
                 "to the file of the authority that signed the switch's certificate, or leave them out"
             )
         if self.seed is not None and not 0 <= self.seed < 1 << 32:
-            raise ConfigError(f"seed {self.seed}: give 32 bits")
+            raise ConfigError(f"{named('seed')} is {self.seed}: give 32 bits")
         if self.window is not None and not 0 < self.window < 1 << 32:
-            raise ConfigError(f"window {self.window}: give blocks, from 1 on")
+            raise ConfigError(f"{named('window')} is {self.window}: give blocks, from 1 on")
         if self.host:
             literal_host(self.host)
         if self.secret and not all("!" <= character <= "~" for character in self.secret):
             raise ConfigError("the secret (INAGG_SECRET) must be visible ASCII characters, without spaces or line ends")
-        fmt = job_format(self.format)
-        admit(fmt, self.workers, fmt.min_lanes if self.lanes is None else self.lanes, UDP_PAYLOAD_BYTES_MAX)
+        fmt = format_of("format", self.format)
+        try:
+            admit(fmt, self.workers, fmt.min_lanes if self.lanes is None else self.lanes, UDP_PAYLOAD_BYTES_MAX)
+        except AdmissionError as error:
+            raise ConfigError(f"{error} ({VARIABLES['format']}, {VARIABLES['lanes']})") from None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **options: Unpack[ConfigOptions]) -> Config:
@@ -197,6 +213,20 @@ class Config:
             if name not in values:
                 raise ConfigError(f"no {name}: pass it, or set {VARIABLES[name]}")
         return cls(**values)
+
+
+def named(name: str) -> str:
+    """A field of `Config` for an error, with its variable."""
+    return f"{name} ({VARIABLES[name]})"
+
+
+def format_of(name: str, text: str, variable: str | None = None) -> JobFormat:
+    """The format called ``text``, which the option ``name`` says (``variable``: that of one that is not `Config`'s).
+    Raises `ConfigError`."""
+    try:
+        return job_format(text)
+    except AdmissionError as error:
+        raise ConfigError(f"{name} ({variable or VARIABLES[name]}): {error}") from None
 
 
 def literal_host(text: str) -> str:
@@ -252,3 +282,13 @@ def read(variable: str, text: str, kind: str) -> Any:
         return float(text) if kind.startswith("float") else text
     except ValueError:
         raise ConfigError(f"{variable}={text!r} is no number") from None
+
+
+def flag(variable: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a ``variable`` that is one of yes or no says yes; one that is empty or not set says no. Raises
+    `ConfigError`."""
+    text = environ.get(variable) or "0"
+    truth = _TRUTHS.get(text.strip().lower())
+    if truth is None:
+        raise ConfigError(f"{variable}={text!r}: give 1 or 0 (or true or false, yes or no, on or off)")
+    return truth

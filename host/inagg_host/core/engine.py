@@ -54,9 +54,10 @@ class Engine:
         """``keep_results``: so that `reconcile.salvage` is possible. ``batch_datagrams``: the most of an `Outgoing`,
         as small ones cost by the batch."""
         self.epoch = epoch
-        self._scales = scales_per_block(epoch.format.scale_lanes(epoch.lanes))
+        self.scales = scales_per_block(epoch.format.scale_lanes(epoch.lanes))
+        """How many scales, or bytes of maxima, a block carries."""
         self._window = sum(shard.lease.window for shard in epoch.shards)
-        self.state = make_records(epoch, self._scales, self.chunk, keep_results, batch_datagrams)
+        self.state = make_records(epoch, self.scales, self.chunk, keep_results, batch_datagrams)
         self._job = self.state.job[0]
         self._rooms: dict[FloatType, tuple[Room, Integers]] = {}
         self._recent = Recent()
@@ -86,7 +87,7 @@ class Engine:
     @property
     def chunk(self) -> int:
         """How many blocks of values have their scales sent together: of all operations."""
-        return chunk_blocks(self.epoch.lanes, self._scales, self._window)
+        return chunk_blocks(self.epoch.lanes, self.scales, self._window)
 
     @property
     def idle(self) -> bool:
@@ -109,7 +110,7 @@ class Engine:
         out, first = request.out, self._next_block
         if request.float_type is None:
             job = self._room(FloatType.FLOAT32)[0].job
-            return self._enqueue(begin_max(request, job, self._scales, first, now))
+            return self._enqueue(begin_max(request, job, self.scales, first, now))
         room, pieces = self._room(request.float_type)[0], self.epoch.workers if request.scatters else 1
         # Where results are kept, all ranks must have them, to pass on what others lack.
         alone = request.scatters and self.epoch.scatters and not self._job["keeps"]
@@ -118,7 +119,7 @@ class Engine:
             past = self._recent.is_far(
                 address_of(out), out.nbytes, 0 if out is request.values else request.values.nbytes
             )
-        return self._enqueue(begin_sum(request, room, self._scales, self._window, first, now, pieces, alone, past))
+        return self._enqueue(begin_sum(request, room, self.scales, self._window, first, now, pieces, alone, past))
 
     def job(self, float_type: FloatType) -> Job:
         """The job, for values of a type."""

@@ -125,9 +125,8 @@ class Calls:
                     if self._late("others", WORD_AFTER_S):
                         why = self.why()
                         if not self._closed.is_set():  # else that is all that it says
-                            log.log(
-                                self.level, "%s has waited %g s to join: %s %s", self._who, WORD_AFTER_S, why, THEIRS
-                            )
+                            waits = f"{self._config.who} has waited {WORD_AFTER_S:g} s to join"
+                            log.log(self.level, "%s: %s %s", waits, why, THEIRS)
                 return call.result()
             finally:
                 # Where something was raised meanwhile, such as KeyboardInterrupt, the switch should not wait for it.
@@ -142,7 +141,7 @@ class Calls:
             others = [f"the one at {address}" for address in sorted(self._in_vain - {self.address})]
             raise SessionError(f"{why}; nor was {' or '.join(others)} there", why.code) if others else why from None
         if self._late("switch", WORD_OF_SWITCH_AFTER_S):
-            log.log(self.level, "%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._who, tries_s, why)
+            log.log(self.level, "%s tries again, for %g s in all (INAGG_RECONNECT): %s", self._config.who, tries_s, why)
         if len(self._config.switches) > 1:
             self._move_on(why)
         self.check_stop()
@@ -159,7 +158,7 @@ class Calls:
             before, self.address = self._channel, switches[(switches.index(self.address) + 1) % len(switches)]
             self._open()
         level = logging.DEBUG if self.address in self._tried else self.level  # once for each; they take turns
-        log.log(level, "rank %d: %s; trying the one at %s", self._config.rank, why, self.address)
+        log.log(level, "%s: %s; trying the one at %s", self._config.who, why, self.address)
         self._tried.add(self.address)
         control_channel.close_channel(before)
 
@@ -175,10 +174,6 @@ class Calls:
         """Raises `SessionError` if this rank is to stop."""
         if (why := self._stop()) is not None:
             raise SessionError(why, grpc.StatusCode.CANCELLED)
-
-    @property
-    def _who(self) -> str:
-        return f"rank {self._config.rank} of job {self._config.job!r}"
 
     def _late(self, for_whom: str, after_s: float) -> bool:
         """Whether it has waited for longer, and this is the first time that it is asked for ``for_whom`` then."""

@@ -32,8 +32,12 @@ class Deadlines:
 
     def missed(self) -> str | None:
         """Why the sums of what has waited longest will not come any more, as far as is known; None if it may still
-        wait. Warns if what this rank sends, or what it is answered, does not arrive."""
-        self._listen()
+        wait. Warns if what this rank sends, or what it is answered, does not arrive; with the policy "fallback" nothing
+        is to be waited for then."""
+        if (said := self._listen()) is not None:
+            if self._reachability.lost and self._config.policy == "fallback":
+                return said
+            log.warning("%s: %s", self._config.who, said)
         oldest, limit_s = next(iter(list(self._tasks)), None), self._config.timeout_s
         if oldest is None or time.monotonic() - oldest.submitted_s <= limit_s:
             return None
@@ -47,17 +51,17 @@ class Deadlines:
             _, begun = self._tasks[operation]
         return f" {done_text(*map(sub, self._transport.datagrams(), begun))}"
 
-    def _listen(self) -> None:
+    def _listen(self) -> str | None:
+        """Some sentences if datagrams are lost, as far as is known, once."""
         transport, shards = self._transport, self._transport.engine.state.shards
         waiting = (shards["snd_una"] < shards["snd_nxt"]).tolist()
         seen = RankCounts(*transport.datagrams(), any(waiting))
         if not self._reachability.wants_counts(time.monotonic(), seen):
-            return
+            return None
         # Sums that a shard has yet to give are named alone: it may be the only one that a firewall stands before.
         leases = [shard for shard, waits in zip(transport.engine.epoch.shards, waiting, strict=True) if waits]
         where = where_text([shard.address for shard in leases])
         counted = self._session.counted()
         if transport.datagrams()[-1] != seen.came:
-            return  # while the switch was asked
-        if (said := self._reachability.verdict(time.monotonic(), seen, counted, where)) is not None:
-            log.warning("rank %d of job %r: %s", self._config.rank, self._config.job, said)
+            return None  # while the switch was asked
+        return self._reachability.verdict(time.monotonic(), seen, counted, where)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.codec.staging import Arriving
+from inagg_host.config import Config
 from inagg_host.core import RanksDisagree
 from inagg_host.core.failure import other_operation
 from inagg_host.core.operation import signature_of
@@ -65,15 +66,14 @@ class Fallback:
     def __init__(
         self,
         group: InnerGroup,
-        rank: int,
-        ranks: int,
+        config: Config,
         counters: Counters,
         join: Callable[[threading.Event], Network],
         back: Callable[[Network, list[Task]], None],
         finish: Callable[[Task, AllReduceError | None], None],
     ) -> None:
-        self._group, self._rank, self._ranks, self._counters = group, rank, ranks, counters
-        self._reconnector, self._back, self._finish = Reconnector(join, rank), back, finish
+        self._group, self._config, self._ranks, self._counters = group, config, config.workers, counters
+        self._reconnector, self._back, self._finish = Reconnector(join, config.who), back, finish
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._why = ""
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class Fallback:
     def start(self, broken: Network | None, tasks: list[Task], why: Exception) -> None:
         """Begin, with what ``broken`` left; None: there never was a network."""
         self._why = str(why)
-        log.error("[%s] rank %d goes on without the switch, on the inner group: %s", REASON, self._rank, why)
+        log.error("[%s] %s goes on without the switch, on the inner group: %s", REASON, self._config.who, why)
         self._left.extend((task, _ALL) for task in tasks)
         self._broken = broken
         self._state = Left.NETWORK if broken is not None else Left.NOTHING
@@ -124,7 +124,7 @@ class Fallback:
             tasks = self._abandoned = [*([self._doing] if self._doing else []), *left, *self.drain()]
             self._left.clear()
             self._queue.put(None)  # the first one is among what was drained
-        log.warning("rank %d: closed while the inner group still waits for another rank", self._rank)
+        log.warning("%s: closed while the inner group still waits for another rank", self._config.who)
         for task in tasks:
             self._finish(task, AllReduceError(CLOSED_SUMMING))
 
@@ -197,7 +197,7 @@ class Fallback:
             if self._abandoned is None:
                 if task.contributed is not None:  # before the target, which may be the values
                     task.contributed[where] = task.values[where]
-                begin = self._rank * task.out.size if task.scatters else 0
+                begin = self._config.rank * task.out.size if task.scatters else 0
                 mine = where[begin : begin + task.out.size]
                 before = int(np.count_nonzero(where[:begin]))
                 task.out[mine] = _narrow(sums, task.float_type)[before : before + np.count_nonzero(mine)]
@@ -249,8 +249,8 @@ class Fallback:
             self._end(task, AllReduceError(CLOSED_SUMMING))
             return
         carried = self._counters.inner.get(REASON, 0)
-        log.warning("[%s] over: rank %d is back in the network; %d sums so far went to the inner group", REASON,
-                    self._rank, carried)  # fmt: skip
+        log.warning("[%s] over: %s is back in the network; %d sums so far went to the inner group", REASON,
+                    self._config.who, carried)  # fmt: skip
         self._back(network, [task, *(task for task, _ in self._left)])
 
 

@@ -229,7 +229,7 @@ class Network:
         self._started.wait()  # the epoch may end as soon as it has begun
         if self._over:
             return
-        log.warning("rank %d: %s; joining again", self.config.rank, loss.cause)
+        log.warning("%s: %s; joining again", self.config.who, loss.cause)
         self._in_vain += 1
         ready = threading.Event()
         positions: list[int] = []
@@ -255,7 +255,7 @@ class Network:
         with self._lock:
             self._rejoining = False
         blocks = [shard.resume_block for shard in epoch.shards]
-        log.warning("rank %d: epoch %d begins, from block %s", self.config.rank, epoch.number, blocks)
+        log.warning("%s: epoch %d begins, from block %s", self.config.who, epoch.number, blocks)
         self.transport.post(lambda: self._resume(epoch))
 
     def _resume(self, epoch: Epoch) -> None:
@@ -278,7 +278,7 @@ class Network:
                 return
             self._over = True
             self.failure = failure
-        log.warning("rank %d: %s", self.config.rank, failure)
+        log.warning("%s: %s", self.config.who, failure)
         if self._started.is_set():
             self.transport.post(self.transport.pause)
         # On a thread of its own: who hears of it closes this, which ends the thread that calls.

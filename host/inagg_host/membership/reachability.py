@@ -63,6 +63,11 @@ class UdpReachability:
         self._warned = False
         self._passed_on = False  # what the switch said of itself
 
+    @property
+    def lost(self) -> bool:
+        """Whether the last `verdict` was that all datagrams are lost, one way or the other, and none has come since."""
+        return self._warned
+
     def wants_counts(self, now: float, seen: RankCounts) -> bool:
         """Whether the switch is to be asked now what it has counted, for `verdict`."""
         if self._since is None or not seen.waits or seen.came != self._since[1].came:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -100,7 +101,10 @@ class Session:
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise explained from None
             except OSError as error:
-                explained = SessionError(f"no way to {there}: {advised(error)}", grpc.StatusCode.UNAVAILABLE)
+                # What is wrong is the name that this rank was given, and not that of where the switch's data goes.
+                unknown = isinstance(error, socket.gaierror) and there.startswith("the switch at")
+                hint = ". INAGG_SWITCH says where it is" if unknown else ""
+                explained = SessionError(f"no way to {there}: {advised(error)}{hint}", grpc.StatusCode.UNAVAILABLE)
             self.calls.try_again(explained)
 
     def join(
@@ -213,12 +217,7 @@ class Session:
                 continue  # the channel was closed: this rank talks to another switch now
             except RuntimeError as error:  # there is no thread for the call: it is asked again
                 self.calls.without_thread(stub)
-                log.warning(
-                    "rank %d of job %s cannot listen to the switch: %s",
-                    self._config.rank,
-                    self._config.job,
-                    advised(error),
-                )
+                log.warning("%s cannot listen to the switch: %s", self._config.who, advised(error))
             except grpc.RpcError as error:
                 if error.code() in NOT_THERE and not self._closed.is_set() and stub is self.calls.stub:
                     self._tell(self._epoch, Loss(str(self.calls.explain(error))))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host.core.cluster import Cluster
 
+from inagg_host.config import Config
 from inagg_host.core import RanksDisagree
 from inagg_host.core.operation import Request, signature_of
 from inagg_host.core.reconcile import agree, unfinished
@@ -47,15 +49,30 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeNetwork(Network):
-    """What a fallback uses of one."""
+    """What a fallback uses of one. If it is ``mute``, nothing that is submitted ends."""
 
-    def __init__(self, engine: Any = None) -> None:
-        self.engine, self.failure = engine, None
-        self.closed = threading.Event()
+    def __init__(self, engine: Any = None, mute: bool = False) -> None:
+        shards = [SimpleNamespace(address=("10.0.0.9", 47101)), SimpleNamespace(address=("10.0.0.9", 47102))]
+        made: Any = SimpleNamespace(scales=56, epoch=SimpleNamespace(shards=shards))
+        self.engine = engine or made
+        self.failure, self.mute = None, mute
+        self.closed, self.ended = threading.Event(), ""
+        self.tried: list[int] = []
+
+    def submit(self, task: Task) -> None:
+        self.tried.append(task.values.size)
+        if not self.mute:
+            task.work.set_result(task.target)
 
     def close(self, reason: str = "", end: bool = False) -> list[Task]:
         self.closed.set()
+        self.ended = reason if end else ""
         return []
+
+
+def config(rank: int, workers: int) -> Config:
+    """As of a job that nobody needs to find."""
+    return Config(switch="127.0.0.1:1", job="sums", rank=rank, workers=workers)
 
 
 @dataclass
@@ -97,7 +114,7 @@ def ranks(
             task.work.finish(failure or task.target, pool)
 
         counters = Counters()
-        made.append(Rank(Fallback(group, rank, len(groups), counters, join, on_back, finish), counters))
+        made.append(Rank(Fallback(group, config(rank, len(groups)), counters, join, on_back, finish), counters))
     for number, one in enumerate(made):
         one.fallback.start(*left(number))
     try:
@@ -149,7 +166,8 @@ def test_one_loud_line_has_the_reason_code_and_the_cause(caplog: pytest.LogCaptu
         for _ in range(3):
             rank.sum(np.ones(2, np.float32)).work.result(PATIENCE_S)
     loud = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert loud == [f"[{REASON}] rank 0 goes on without the switch, on the inner group: the switch is on fire"]
+    where = "rank 0 of job 'sums' goes on without the switch, on the inner group"
+    assert loud == [f"[{REASON}] {where}: the switch is on fire"]
 
 
 @given(st.floats(width=32, allow_nan=False))
@@ -431,12 +449,11 @@ def test_a_network_that_breaks_before_all_are_back_is_closed_and_joined_again() 
 
     def join(stop: threading.Event) -> Network:
         networks.append(FakeNetwork())
-        if len(networks) == 1:
-            networks[0].failure = AllReduceError("broke at once")
         return networks[-1]
 
     with ranks(Meeting(1).groups(), join) as (rank,):
         wait_for(lambda: rank.fallback._reconnector._network is not None)
+        networks[0].failure = AllReduceError("broke at once")
         assert rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S).tolist() == [1.0]
         assert networks[0].closed.is_set()
         wait_for(lambda: rank.fallback._reconnector._network is not None)
@@ -445,7 +462,46 @@ def test_a_network_that_breaks_before_all_are_back_is_closed_and_joined_again() 
         assert rank.back[0][0] is networks[1]
 
 
+def test_where_no_datagram_passes_all_stay_on_the_inner_group_and_try_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reconnector, "TRIAL_S", 0.05)
+    networks = [FakeNetwork(mute=True), FakeNetwork(mute=True), FakeNetwork()]
+    coming = iter(networks)
+    with ranks(Meeting(1).groups(), lambda _: next(coming)) as (rank,):
+        wait_for(lambda: bool(networks[0].tried))
+        assert rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S).tolist() == [1.0], "meanwhile"
+        wait_for(lambda: rank.fallback._reconnector._network is not None)
+        rank.sum(np.ones(1, np.float32))
+        assert rank.came_back.wait(PATIENCE_S)
+    assert rank.back[0][0] is networks[2]
+    assert [network.tried for network in networks] == [[2 * 56]] * 3, "a block for each shard"
+    why = (
+        "rank 0 of job 'sums' has joined again, and nothing that it sends to UDP 10.0.0.9:47101 and UDP "
+        "10.0.0.9:47102 is answered"
+    )
+    assert [network.ended for network in networks] == [why, why, ""]
+    loud = [record.message for record in caplog.records if "joined again" in record.message]
+    assert loud == [f"{why}: the inner group goes on"]
+
+
+def test_a_network_that_breaks_while_it_is_tried_is_joined_again() -> None:
+    broken = FakeNetwork(mute=True)
+    broken.failure = AllReduceError("gone again")
+    coming = iter([broken, FakeNetwork()])
+    with ranks(Meeting(1).groups(), lambda _: next(coming)) as (rank,):
+        wait_for(lambda: rank.fallback._reconnector._network is not None)
+    assert (broken.closed.is_set(), broken.ended) == (True, "")
+
+
 # --- closing ---
+
+
+def test_closing_stops_a_trial() -> None:
+    network = FakeNetwork(mute=True)
+    with ranks(Meeting(1).groups(), lambda _: network):
+        wait_for(lambda: bool(network.tried))
+    assert (network.closed.is_set(), network.ended) == (True, "")
 
 
 def test_closing_stops_a_join_that_waits_for_others() -> None:
@@ -482,8 +538,7 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
     pool = CallbackExecutor()
     fallback = Fallback(
         mine,
-        0,
-        2,
+        config(0, 2),
         Counters(),
         never,
         lambda *_: None,
@@ -511,7 +566,7 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
 def made_alone(finish: Callable[[Task, AllReduceError | None], None]) -> Fallback:
     """One that is not started."""
     (group,) = Meeting(1).groups()
-    return Fallback(group, 0, 1, Counters(), never, lambda *_: None, finish)
+    return Fallback(group, config(0, 1), Counters(), never, lambda *_: None, finish)
 
 
 def test_what_another_takes_meanwhile_is_not_waited_for() -> None:

@@ -36,7 +36,7 @@ def came_back(ranks: Ranks) -> None:
     assert went == [went[0]] * len(went)
     for rank in range(len(went)):
         (line,) = ranks.hear(rank, "loud")
-        assert line.startswith(f"[{REASON}] rank {rank} goes on without the switch, on the inner group: ")
+        assert line.startswith(f"[{REASON}] rank {rank} of job 'j' goes on without the switch, on the inner group: ")
     assert len({tuple(ranks.sums(rank)) for rank in range(len(went))}) == 1
 
 

@@ -19,9 +19,11 @@ from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
 from inagg_host.core import Engine
+from inagg_host.membership import reachability, reconnector
+from inagg_host.membership.fallback import REASON
 from inagg_host.membership.network import LAST_S, REJOINS_MAX, Network
 from inagg_host.membership.session import Loss
-from inagg_link import Batch, Link, LinkAround
+from inagg_link import Batch, FaultLink, Faults, Link, LinkAround
 from inagg_link.addresses import resolved
 from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire import header as wire
@@ -452,3 +454,36 @@ def test_a_rank_that_can_start_no_thread_after_it_has_joined_is_no_rank_any_more
     monkeypatch.undo()
     with AllReduce(switch=switch.control, rank=0, workers=1, job="threads") as all_reduce:  # the name is free
         assert (all_reduce(np.ones(100, np.float32)) == 1).all()
+
+
+def test_where_control_passes_and_no_datagram_does_the_inner_group_goes_on_soon(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the sums do not come back to wait again, as they would if a joined job were way enough."""
+    monkeypatch.setattr(reachability, "AFTER_S", 0.3)
+    monkeypatch.setattr(reachability, "RECHECK_S", 1.0)
+    monkeypatch.setattr(reconnector, "RETRY_S", 0.01)
+    monkeypatch.setattr(reconnector, "TRIAL_S", 0.5)
+    groups = Meeting(2).groups()
+    tried = threading.Event()
+
+    def rank(number: int) -> tuple[list[float], dict[str, int]]:
+        with AllReduce(
+            switch=switch.control, rank=number, workers=2, job="no-udp", policy="fallback", inner=groups[number],
+            timeout_s=300, wrap_link=lambda link: FaultLink(link, Faults(drop=1.0), seed=number),
+        ) as all_reduce:  # fmt: skip
+            sums = [float(all_reduce(np.ones(100, np.float32))[0])]
+            tried.wait(PATIENCE_S)
+            sums += [float(all_reduce(np.ones(100, np.float32))[0]) for _ in range(3)]
+            return sums, dict(all_reduce.counters.inner)
+
+    def look() -> None:
+        while "nothing that it sends to UDP" not in caplog.text:
+            time.sleep(0.01)
+        tried.set()
+
+    with ThreadPoolExecutor(3) as pool:
+        looking = pool.submit(look)
+        assert list(pool.map(rank, range(2))) == [([2.0] * 4, {REASON: 4})] * 2
+        looking.result(PATIENCE_S)
+    assert "of what it sends the switch counts nothing: does a firewall let UDP pass" in caplog.text

@@ -45,6 +45,12 @@ def secured(authority: Authority) -> Iterator[SwitchProcess]:
         yield switch
 
 
+@pytest.fixture(scope="module")
+def strict(authority: Authority) -> Iterator[SwitchProcess]:
+    with start_switch(*tls(authority.issue("strict")), "--client-ca", str(authority.pair.certificate)) as switch:
+        yield switch
+
+
 def join(switch: SwitchProcess, ca: Path | None, shown: Pair | None = None) -> str:
     """What a rank is told that cannot join."""
     options: dict[str, Any] = {"reconnect_s": 0.01, "ca": None if ca is None else str(ca)}
@@ -75,10 +81,10 @@ def test_a_rank_with_tls_is_told_that_the_switch_has_none(authority: Authority) 
         assert "it does not serve with TLS: leave INAGG_CA empty" in join(plain, authority.pair.certificate)
 
 
-def test_a_rank_without_the_certificate_that_the_switch_wants_is_told_so(authority: Authority) -> None:
-    mutual = ("--client-ca", str(authority.pair.certificate))
-    with start_switch(*tls(authority.issue("strict")), *mutual) as strict:
-        assert "set INAGG_CERTIFICATE and INAGG_KEY" in join(strict, authority.pair.certificate)
+def test_a_rank_without_the_certificate_that_the_switch_wants_is_told_so(
+    strict: SwitchProcess, authority: Authority
+) -> None:
+    assert "set INAGG_CERTIFICATE and INAGG_KEY" in join(strict, authority.pair.certificate)
 
 
 def test_a_rank_that_trusts_the_switch_sums(secured: SwitchProcess, authority: Authority) -> None:
@@ -117,12 +123,6 @@ def test_a_certificate_of_another_time_is_not_blamed_on_the_authority(
 
 def test_of_an_unknown_issuer_both_ends_may_lack_a_certificate(secured: SwitchProcess, stranger: Authority) -> None:
     assert "--tls-cert must hold the intermediate certificates" in join(secured, stranger.pair.certificate)
-
-
-@pytest.fixture(scope="module")
-def strict(authority: Authority) -> Iterator[SwitchProcess]:
-    with start_switch(*tls(authority.issue("strict")), "--client-ca", str(authority.pair.certificate)) as switch:
-        yield switch
 
 
 def test_a_certificate_of_ones_own_that_has_expired_is_said_to_be_refused(
