@@ -12,6 +12,8 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -114,6 +116,15 @@ TIERS: dict[str, Callable[[], str | None]] = {
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` is: one more than processors, as tests that wait for a time limit or a process use none."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile loops and kernels before the workers of pytest-xdist start, which would else compile many of them at the
+    same time, each for itself: in a run of all tests, since a part of them needs few."""
+    is_worker, parallel = hasattr(config, "workerinput"), getattr(config.option, "numprocesses", None)
+    if parallel and not is_worker and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        command = [sys.executable, "-c", "from inagg_testbed.cli import main; main()", "warmup"]
+        subprocess.run(command, check=False)  # if it fails, tests say why
 
 
 SLOW_LIMIT_S = 1800.0

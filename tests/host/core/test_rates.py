@@ -11,7 +11,7 @@ from tests.host.sim.rates import DATAGRAM_S, DELAY_S, measure, rates
 @pytest.mark.parametrize(("workers", "share"), [(2, 0.9), (4, 0.8)])
 def test_one_percent_of_loss_leaves_most_of_the_rate(workers: int, share: float, one_by_one: bool) -> None:
     """Of the rate without loss. What one of four ranks has lost, all four wait for."""
-    calm, lossy = rates(workers, one_by_one, seeds=3, losses=(0.0, 0.01))
+    calm, lossy = rates(workers, one_by_one, seeds=1, losses=(0.0, 0.01))
     assert lossy.blocks_per_s >= share * calm.blocks_per_s
 
 

@@ -29,7 +29,7 @@ from inagg_wire.scale import FloatType
 
 Bytes = npt.NDArray[np.uint8]
 
-RUNS, BATCH = 3_000, 100
+RUNS, BATCH = 2_000, 100
 CALM = Weather()
 
 

@@ -12,7 +12,7 @@ from tests.switch.e2e.test_trees import LIMITS, PATIENCE_S, leaf_of, same, sums
 from inagg_testbed.switch_process import SwitchProcess
 
 STEPS = 8
-SMALL, LARGE = 20_000, 2_000_000
+SMALL, LARGE = 20_000, 1_000_000
 """Elements. Of a large tensor some are on their way while others have come."""
 
 

@@ -37,6 +37,25 @@ def root(authority: Authority, secrets: Path) -> Iterator[SwitchProcess]:
         yield switch
 
 
+@pytest.fixture(scope="module")
+def plain() -> Iterator[SwitchProcess]:
+    """Without TLS and secrets."""
+    with SwitchProcess() as switch:
+        yield switch
+
+
+def mutual(authority: Authority) -> tuple[str, str]:
+    """A switch with these asks for certificates."""
+    return "--client-ca", str(authority.pair.certificate)
+
+
+@pytest.fixture(scope="module")
+def strict(authority: Authority) -> Iterator[SwitchProcess]:
+    """Asks for certificates; a tenant may have one job."""
+    with SwitchProcess(*tls(authority, "operator"), *mutual(authority), "--quota-jobs", "1") as switch:
+        yield switch
+
+
 @pytest.fixture(autouse=True)
 def _as_operator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "root" in request.fixturenames:
@@ -67,17 +86,15 @@ def test_a_leaf_without_tls_is_told_that_its_parent_has_it(root: SwitchProcess) 
     refused(lambda: leaf_of(root, "x"), "it serves with TLS: give --parent-ca")
 
 
-def test_a_leaf_with_tls_is_told_that_its_parent_has_none(authority: Authority) -> None:
-    with SwitchProcess() as plain:
-        refused(lambda: leaf_of(plain, "x", *trusting(authority)), "it does not serve with TLS: leave out --parent-ca")
+def test_a_leaf_with_tls_is_told_that_its_parent_has_none(plain: SwitchProcess, authority: Authority) -> None:
+    refused(lambda: leaf_of(plain, "x", *trusting(authority)), "it does not serve with TLS: leave out --parent-ca")
 
 
-def test_a_leaf_without_the_certificate_that_its_parent_wants_is_told_so(authority: Authority) -> None:
-    mutual = ("--client-ca", str(authority.pair.certificate))
-    with SwitchProcess(*tls(authority, "operator"), *mutual) as strict:
-        refused(lambda: leaf_of(strict, "x", *trusting(authority)), "wants a certificate that its --client-ca")
-        with leaf_of(strict, "y", *trusting(authority), *tls(authority, "operator")) as leaf:
-            assert leaf.process.poll() is None
+def test_a_leaf_without_the_certificate_that_its_parent_wants_is_told_so(
+    strict: SwitchProcess, authority: Authority
+) -> None:
+    """One that has it is served: see the tests below."""
+    refused(lambda: leaf_of(strict, "x", *trusting(authority)), "wants a certificate that its --client-ca")
 
 
 def access(authority: Authority, name: str) -> Access:
@@ -85,15 +102,13 @@ def access(authority: Authority, name: str) -> Access:
     return Access(True, authority.pair.certificate, pair.certificate, pair.key)
 
 
-def test_nobody_but_an_operator_ends_a_job_through_a_leaf(authority: Authority) -> None:
+def test_nobody_but_an_operator_ends_a_job_through_a_leaf(strict: SwitchProcess, authority: Authority) -> None:
     """The certificate of the leaf itself is an operator's."""
-    mutual = ("--client-ca", str(authority.pair.certificate))
-    options = (*tls(authority, "operator"), *mutual)
+    options = (*tls(authority, "operator"), *mutual(authority))
     with (
-        SwitchProcess(*options, "--quota-jobs", "1") as root,
-        leaf_of(root, "hall", *trusting(authority), *options) as hall,
+        leaf_of(strict, "hall", *trusting(authority), *options) as hall,
         leaf_of(hall, "rack", *trusting(authority), *options) as rack,
-        MemberClient(root.control, access(authority, "alice")) as alice,
+        MemberClient(strict.control, access(authority, "alice")) as alice,
     ):
         alice.create(job_spec("train", lanes=1440))
         for leaf in (hall, rack):
@@ -113,13 +128,11 @@ def test_nobody_but_an_operator_ends_a_job_through_a_leaf(authority: Authority) 
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_a_leaf_that_asks_for_no_certificates_below_one_that_does_says_so(authority: Authority, asks: bool) -> None:
-    mutual = ("--client-ca", str(authority.pair.certificate))
+def test_a_leaf_that_asks_for_no_certificates_below_one_that_does_says_so(
+    strict: SwitchProcess, authority: Authority, asks: bool
+) -> None:
     own = (*tls(authority, "operator"), *trusting(authority))
-    with (
-        SwitchProcess(*tls(authority, "operator"), *mutual) as root,
-        leaf_of(root, "rack", *own, *(mutual if asks else ())) as leaf,
-    ):
+    with leaf_of(strict, f"asks-{asks}", *own, *(mutual(authority) if asks else ())) as leaf:
         assert ("this switch asks for none: who calls it has no name" in leaf.printed()) is not asks
         if not asks:
             with (
@@ -144,24 +157,23 @@ def test_a_leaf_below_one_that_asks_for_no_certificates_is_told_nothing_of_them(
         ("127.0.0.1:0", "127.0.0.1:0", []),
     ],
 )
-def test_a_leaf_that_is_open_to_all_or_out_of_reach_says_so(control: str, data: str, told: list[str]) -> None:
-    with SwitchProcess() as plain:
-        below = ("--parent", plain.control, "--name", "rack", "--insecure")
-        with SwitchProcess(*below, control=control, data=data) as leaf:
-            said = leaf.printed()
+def test_a_leaf_that_is_open_to_all_or_out_of_reach_says_so(
+    plain: SwitchProcess, control: str, data: str, told: list[str]
+) -> None:
+    below = ("--parent", plain.control, "--name", f"rack-{len(told)}", "--insecure")
+    with SwitchProcess(*below, control=control, data=data) as leaf:
+        said = leaf.printed()
     every = ["may use this tree", "--data an address", "--listen an address"]
     assert [words for words in every if words in said] == told
 
 
 def test_a_leaf_whose_certificate_is_no_operators_is_told_which_option_says_who_it_is(
-    authority: Authority,
+    strict: SwitchProcess, authority: Authority
 ) -> None:
-    mutual = ("--client-ca", str(authority.pair.certificate))
-    with SwitchProcess(*tls(authority, "operator"), *mutual) as root:
-        refused(
-            lambda: leaf_of(root, "x", *trusting(authority), *tls(authority, "rack")),
-            "'rack' is no operator.*--tls-cert of this switch",
-        )
+    refused(
+        lambda: leaf_of(strict, "x", *trusting(authority), *tls(authority, "rack")),
+        "'rack' is no operator.*--tls-cert of this switch",
+    )
 
 
 def test_a_leaf_with_a_wrong_secret_is_told_so(

@@ -42,6 +42,14 @@ def racks(root: SwitchProcess) -> Iterator[list[SwitchProcess]]:
         yield [stack.enter_context(leaf_of(root, f"rack{i}")) for i in range(2)]
 
 
+@pytest.fixture(scope="module")
+def lossy() -> Iterator[list[SwitchProcess]]:
+    """Two leaves in a bad network, below a root of their own."""
+    bad = ("--loss", "0.02", "--duplicate", "0.01", "--fault-seed", "3")
+    with SwitchProcess(*LIMITS) as root, leaf_of(root, "bad0", *bad) as one, leaf_of(root, "bad1", *bad) as other:
+        yield [one, other]
+
+
 def values(rank: int, step: int, elements: int) -> Array:
     rng = np.random.default_rng([rank, step])
     return (rng.normal(size=elements) * np.exp2(rng.integers(-8, 8, elements))).astype(np.float32)
@@ -94,13 +102,11 @@ def test_a_tree_gives_the_bits_of_one_switch(root: SwitchProcess, racks: list[Sw
 
 @pytest.mark.parametrize("name", ["nat8-reencode", "nat4-reencode"])
 def test_sums_that_each_switch_rounds_are_those_of_the_tree_also_where_datagrams_are_lost(
-    root: SwitchProcess, racks: list[SwitchProcess], name: str
+    racks: list[SwitchProcess], lossy: list[SwitchProcess], name: str
 ) -> None:
     options: dict[str, Any] = {"format": name, "lanes": 1408, "steps": 2}
     found = sums([racks[rank // 2].control for rank in range(4)], f"calm-{name}", **options)
-    bad = ("--loss", "0.02", "--duplicate", "0.01", "--fault-seed", "3")
-    with leaf_of(root, f"bad0-{name}", *bad) as one, leaf_of(root, f"bad1-{name}", *bad) as other:
-        again = sums([one.control] * 2 + [other.control] * 2, f"lost-{name}", **options)
+    again = sums([lossy[rank // 2].control for rank in range(4)], f"lost-{name}", **options)
     assert same(again, found)
     exact = np.stack([[values(rank, step, 20_000) for step in range(2)] for rank in range(4)]).sum(0, np.float64)
     off = np.array(found[0], np.float64) - exact
@@ -130,17 +136,18 @@ def test_three_levels_give_the_bits_of_one_switch(root: SwitchProcess, racks: li
         assert same(sums([deep0.control, deep1.control, racks[1].control], "tree3"), flat)
 
 
-def test_a_network_that_loses_costs_time_and_no_bits(root: SwitchProcess) -> None:
+def test_a_network_that_loses_costs_time_and_no_bits(root: SwitchProcess, lossy: list[SwitchProcess]) -> None:
     flat = sums([root.control] * 4, "flat-loss", steps=2)
-    bad = ("--loss", "0.02", "--duplicate", "0.01", "--fault-seed", "3")
-    with leaf_of(root, "bad0", *bad) as one, leaf_of(root, "bad1", *bad) as other:
-        assert same(sums([one.control] * 2 + [other.control] * 2, "tree-loss", steps=2), flat)
+    assert same(sums([lossy[rank // 2].control for rank in range(4)], "tree-loss", steps=2), flat)
 
 
-def test_the_ranks_of_a_leaf_that_is_killed_go_to_their_next_switch(root: SwitchProcess) -> None:
+def test_the_ranks_of_a_leaf_that_is_killed_go_to_their_next_switch(
+    root: SwitchProcess, racks: list[SwitchProcess]
+) -> None:
     """And the bits are those of a run that was never disturbed."""
     flat = sums([root.control] * 4, "flat-kill", steps=8)
-    with leaf_of(root, "first") as first, leaf_of(root, "second") as second:
+    second = racks[1]
+    with leaf_of(root, "first") as first:
         both = f"{first.control},{second.control}"
 
         def kill(rank: int, step: int) -> None:
@@ -151,10 +158,10 @@ def test_the_ranks_of_a_leaf_that_is_killed_go_to_their_next_switch(root: Switch
         assert same(found, flat)
 
 
-def test_a_leaf_that_comes_back_is_taken_in_again(root: SwitchProcess) -> None:
+def test_a_leaf_that_comes_back_is_taken_in_again(root: SwitchProcess, racks: list[SwitchProcess]) -> None:
     flat = sums([root.control] * 3, "flat-back", steps=6)
     with ExitStack() as stack:
-        dies, lives = leaf_of(root, "dies"), stack.enter_context(leaf_of(root, "lives"))
+        dies, lives = leaf_of(root, "dies"), racks[1]
 
         def restart(rank: int, step: int) -> None:
             if rank == 2 and step == 3:
@@ -166,20 +173,20 @@ def test_a_leaf_that_comes_back_is_taken_in_again(root: SwitchProcess) -> None:
 
 
 def test_the_other_ranks_hear_which_leaf_died_and_who_was_there(
-    root: SwitchProcess, caplog: pytest.LogCaptureFixture
+    root: SwitchProcess, racks: list[SwitchProcess], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "inagg")
     options: dict[str, Any] = {"reconnect_s": 1.0, "rejoin_limit_s": 2.0}
-    with leaf_of(root, "gone") as gone, leaf_of(root, "stays") as stays:
+    with leaf_of(root, "gone") as gone:
 
         def kill(rank: int, step: int) -> None:
             if rank == 1 and step == 2:
                 gone.kill()
 
         with pytest.raises(AllReduceError):
-            sums([gone.control, stays.control], "tree-gone", steps=4, between=kill, **options)
+            sums([gone.control, racks[1].control], "tree-gone", steps=4, between=kill, **options)
     joins_again = [record.message for record in caplog.records if record.message.endswith("; joining again")]
-    assert any("rank 1: switch 'gone', where rank 0 joined, has gone" in message for message in joins_again)
+    assert any("rank 1 of job 'tree-gone': switch 'gone', where rank 0 joined, has gone" in message for message in joins_again)
 
 
 def refused(call: Callable[[], object], words: str) -> None:
@@ -188,9 +195,8 @@ def refused(call: Callable[[], object], words: str) -> None:
 
 
 def test_a_switch_that_does_not_fit_the_tree_says_why(root: SwitchProcess, racks: list[SwitchProcess]) -> None:
+    """All that can be wrong is in `tests.switch.control.test_topology`."""
     refused(lambda: leaf_of(root, "rack0"), "another of that name is there: give it a name of its own")
-    refused(lambda: leaf_of(root, "a b"), "letters, digits and any of")
-    refused(lambda: leaf_of(root, "two", "--shards", "2"), "start it with --shards 1")
     refused(lambda: leaf_of(root, "small", "--slots", "64"), "start it with --slots")
 
 
