@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from inagg_switch.cli.new_files import write_whole
+
 
 @cache
 def machine() -> dict[str, Any]:
@@ -37,7 +39,8 @@ def machine_key() -> str:
 def folder() -> Path:
     """Where the files are: $XDG_CACHE_HOME/inagg, by default ~/.cache/inagg."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "inagg"
+    # not Path.home(), which raises for a user whom nobody knows, such as one of a container
+    return Path(base or os.path.expanduser("~/.cache")) / "inagg"
 
 
 def path(name: str) -> Path:
@@ -50,7 +53,7 @@ def load(name: str) -> dict[str, Any] | None:
     cannot be read."""
     try:
         kept = json.loads(path(name).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (OSError, ValueError):  # the latter: it is no JSON, or no text
         return None
     return kept if isinstance(kept, dict) and kept.get("machine") == machine() else None
 
@@ -60,11 +63,9 @@ def keep(name: str, content: dict[str, Any]) -> dict[str, Any]:
     nothing is kept."""
     full = {"date": time.strftime("%Y-%m-%d %H:%M"), "machine": machine(), **content}
     target = path(name)
-    partial = target.with_suffix(f".{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(full, indent=1))
-        partial.replace(target)
+        write_whole(target, json.dumps(full, indent=1))
     except OSError as error:
         told = f"Warning: what was measured is not kept, as {target.parent} cannot be written ({error.strerror})"
         click.echo(f"{told}: set XDG_CACHE_HOME", err=True)

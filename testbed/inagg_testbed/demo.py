@@ -26,7 +26,7 @@ from .report.demo import THROUGHPUT_BYTES, demo_report, measure_throughput, why_
 from .report.history import History
 from .report.option import drawable
 from .result_setup import setup
-from .tables import console
+from .tables import console, say
 from .testbed.options import check_place, place_options, places
 from .testbed.web import live_view, web_option
 from .topology import open_topology, start_target
@@ -133,7 +133,7 @@ def demo(
         out = console()
         print_outcomes(out, outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else ""))
         for sentence in conclusions(outcomes):
-            click.echo(click.wrap_text(sentence, min(80, out.width)))
+            say(sentence)
     if report is not None:
         throughput = _all_reduces(place, format_) if gloo else []
         click.echo(f"report: {demo_report(report, found, where, throughput)}", err=as_json)
@@ -169,7 +169,7 @@ class Place:
 def _all_reduces(place: Place, format_: str) -> list[dict[str, Any]]:
     """Measure the all-reduces of the report, beside the trainings; nothing, where they cannot be measured."""
     with Steps() as steps:
-        task = steps.task("all-reduces for the report", len(THROUGHPUT_BYTES))
+        task = steps.task("all-reduces for the report", 1 + len(THROUGHPUT_BYTES))
         try:
             found = measure_throughput(
                 place.workers, format_, place.link, place.racks, place.trunk, progress=task.begin

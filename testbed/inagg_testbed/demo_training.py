@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from .bench.children import Child, crew, gloo_rank, messages
 from .bench.links import WorkerBytes
-from .bench.load import Child, crew, gloo_rank, messages
 from .progress import Steps
 from .report.history import History
 from .temporary import TemporaryFolder

@@ -12,6 +12,7 @@ from inagg_switch.cli.sections import Number, Whole
 from inagg_wire.formats import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
+FORMAT_NAMES: Final = ", ".join(FORMATS)
 POSITIVE, NOT_NEGATIVE = Number(min=0.0, min_open=True), Number(min=0.0)
 
 
@@ -35,8 +36,8 @@ def json_option(help: str = "One JSON object a line.") -> Callable[[F], F]:
 
 
 format_option: Final = click.option(
-    "--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)),
-    help="Format of the numbers.",
+    "--format", "format_", default="nat8", show_default=True, type=click.Choice(list(FORMATS)), metavar="NAME",
+    help=f"Format of the numbers: {FORMAT_NAMES}.",
 )  # fmt: skip
 """``format_``: of one job."""
 
@@ -66,12 +67,12 @@ def seeds_option(default: str, most: int | None = None) -> Callable[[F], F]:
 
 
 def formats_option(
-    help: str = "Format of the numbers (repeatable).", default: Sequence[str] = ("nat8",)
+    help: str = "Format of the numbers (repeatable)", default: Sequence[str] = ("nat8",)
 ) -> Callable[[F], F]:
     """``formats``: those that are measured."""
     return click.option(
         "--format", "formats", multiple=True, default=default, show_default=bool(default),
-        type=click.Choice(list(FORMATS)), help=help,
+        type=click.Choice(list(FORMATS)), metavar="NAME", help=f"{help}: {FORMAT_NAMES}.",
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -25,6 +26,8 @@ from inagg_switch.text import count_text
 
 SAY_EVERY_S = 5.0
 """Between two plain lines about one task."""
+WIDE = 80
+"""Columns of a terminal that has room for bars."""
 
 
 Doing = Callable[[str], None]
@@ -75,6 +78,7 @@ class Task:
         """The next step begins, and those before it are done; ``doing``: what it is."""
         if not self._begun:
             self._first_s = time.monotonic()
+            self._said_s = float("-inf")  # what comes first may take long, such as starting processes
         self._done, self._begun = self._begun, self._begun + 1
         self._tell(self._begun, self._done, doing)
 
@@ -119,10 +123,10 @@ class Steps:
 
     def __init__(self, as_json: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False)
-        columns = (
-            TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )  # fmt: skip
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn()]
+        if self.console.width >= WIDE:  # else the words, which say most, would have no room
+            columns[1:1] = [BarColumn(20)]
+            columns[3:3] = [TimeElapsedColumn()]
         # What commands print goes above the bars; but where it does not go to the terminal it is nobody's to take.
         above = sys.stdout.isatty()
         bars = self.console.is_terminal and not (as_json and above)

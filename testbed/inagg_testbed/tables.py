@@ -15,6 +15,8 @@ from rich.text import Text
 
 PIPED_WIDTH: Final = 160
 """Width of tables that go to a file, where nobody says how wide it is (COLUMNS)."""
+READABLE: Final = 80
+"""Width of lines of text, at most."""
 LONG: Final = 24
 """Width of a text: more may be broken over lines."""
 FOLDED: Final = 16
@@ -25,10 +27,17 @@ ENDLESS: Final = 1_000_000
 """Width of a file's lines: what reads them line by line finds a row, or a sentence, in one."""
 
 
-def console() -> Console:
-    """Standard output."""
-    found = Console(highlight=False)
-    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=ENDLESS, highlight=False)
+def console(stderr: bool = False) -> Console:
+    """Standard output; or standard error."""
+    found = Console(highlight=False, stderr=stderr)
+    wide = found.is_terminal or "COLUMNS" in os.environ
+    return found if wide else Console(width=ENDLESS, highlight=False, stderr=stderr)
+
+
+def say(sentence: str, err: bool = False) -> None:
+    """Print ``sentence`` for people: whole into a file, and in lines that can be read on a terminal."""
+    out = console(err)
+    out.print(Text(sentence), width=out.width if out.width == ENDLESS else READABLE)  # or less, as the terminal has
 
 
 def print_table(

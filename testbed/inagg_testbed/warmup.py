@@ -18,7 +18,7 @@ from inagg_link.source_cache import why_not_kept
 from inagg_switch.software import shard as switch
 from inagg_wire.formats import FORMATS, job_format
 
-from .bench.load import Child, crew, receive_all
+from .bench.children import Child, crew, receive_all
 from .option_types import formats_option, json_option
 
 LIMIT_S = 120.0
@@ -26,7 +26,7 @@ LIMIT_S = 120.0
 
 
 @click.command()
-@formats_option("Compile the workers' kernels of these formats (repeatable).  [default: all]", ())
+@formats_option("Compile the workers' kernels of these formats alone (repeatable)", ())
 @json_option("One JSON object.")
 def warmup(formats: tuple[str, ...], as_json: bool) -> None:
     """Compile all loops and kernels for this machine, now.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.bench.allreduce import LOSSLESS, bench_allreduce, open_ranks
+from inagg_testbed.bench.allreduce import COUNTED, LOSSLESS, bench_allreduce, open_ranks
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.turns import RUNS_MAX, TURNS, turns
 
@@ -52,10 +56,13 @@ def test_bytes_are_those_of_the_runs_without_what_keeps_ranks_together() -> None
 
 
 def test_packets_are_told_of_ours_alone() -> None:
-    """Gloo's are counted nowhere, also where it scatters."""
-    *lines, _ = bench_allreduce(1, "nat8", [1 << 10], against="gloo", ways=["scattered"], seconds=0.01, lanes=8)
-    told = {line["system"]: "packets_per_s" in line for line in lines}
-    assert told == {"inagg": True, "inagg scattered": True, "gloo": False, "gloo scattered": False}
+    """Gloo's are counted nowhere, also where it scatters, of whatever size."""
+    sizes = [1 << 10, 1 << 9]
+    lines = list(bench_allreduce(1, "nat8", sizes, against="gloo", ways=["scattered"], seconds=0.01, lanes=8))
+    for of_size, size in zip((lines[:5], lines[5:]), sizes, strict=True):
+        told = {line["system"]: "packets_per_s" in line for line in of_size[:4]}
+        assert told == {"inagg": True, "inagg scattered": True, "gloo": False, "gloo scattered": False}
+        assert {line["elements"] for line in of_size} == {size // 4}
 
 
 def test_the_switch_is_asked_what_it_has_counted() -> None:
@@ -80,6 +87,21 @@ def test_what_is_dropped_follows_from_the_seed(monkeypatch: pytest.MonkeyPatch) 
     assert given == [7]
 
 
+def test_a_seed_of_nothing_is_refused() -> None:
+    done = CliRunner().invoke(bench, ["allreduce", "--seed", "7"])
+    assert done.exit_code == 2
+    assert "--seed is for --loss" in done.stderr
+
+
+@contextmanager
+def ranks_of_no_time(*_: object, **__: object) -> Iterator[Any]:
+    """In place of `open_ranks`."""
+    counted = dict.fromkeys(COUNTED, 1e3)
+    yield SimpleNamespace(
+        run=lambda elements, system, runs: ([1e-3] * runs, counted), topology=SimpleNamespace(link=None, trunk=None)
+    )
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -88,14 +110,16 @@ def test_what_is_dropped_follows_from_the_seed(monkeypatch: pytest.MonkeyPatch) 
     ],
 )  # fmt: skip
 def test_progress_has_a_step_for_each_size_of_each_format_and_number_of_lanes(
-    options: list[str], told: list[str]
+    options: list[str], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("inagg_testbed.bench.allreduce.open_ranks", ranks_of_no_time)
     asked = ["allreduce", "--workers", "1", "--size", "1K", "--seconds", "0.01", "--json", *options]
     done = CliRunner().invoke(bench, asked, catch_exceptions=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     cases = {(line["format"], line["elements"], line.get("lanes")) for line in lines if line.get("system") == "inagg"}
-    assert f"measuring: {len(cases)} step" in done.stderr
-    assert len(told) == len(cases)
+    starts = {(name, lanes) for name, _, lanes in cases}
+    assert f"measuring: {len(cases) + len(starts)} steps" in done.stderr
+    assert len(told) == len(cases) + len(starts)
 
 
 def test_make_bench_is_a_command_that_can_be_run() -> None:

@@ -8,6 +8,7 @@ from inagg_testbed.bench.hosts import ALL_RANKS, GLOO, ONE_RANK, bench_hosts
 
 
 @pytest.mark.root
+@pytest.mark.slow  # that it is so, with less, is in tests/host/torch/test_hosts.py
 def test_a_host_that_sums_inside_first_sends_as_much_as_one_rank() -> None:
     elements = 1 << 18
     lines = list(bench_hosts(2, 2, "1gbit", "fix32", [4 * elements], seconds=0.1))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,9 +55,10 @@ def test_a_system_that_failed_says_why_and_spoils_no_other() -> None:
 def test_steps_are_timed_over_links_without_a_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
     here = nullcontext(SimpleNamespace(control="127.0.0.1:1", workers=range(2)))
     runs: list[Run] = []
+    seconds = itertools.cycle([1.0, 9.0, 2.0])
 
     def answer(children: list[SimpleNamespace], _: float) -> list[Outcome]:
-        phase = Phase(1.0, 100, 100)
+        phase = Phase(next(seconds), 100, 100)
         return [Outcome(((50, 0.5, 0.5),), phase, phase)] * len(children)
 
     monkeypatch.setattr(training_bench, "open_topology", lambda *_: here)
@@ -66,12 +69,31 @@ def test_steps_are_timed_over_links_without_a_rate_too(monkeypatch: pytest.Monke
         return answer(children, limit_s)
 
     monkeypatch.setattr(training_bench, "Child", lambda *_: SimpleNamespace(close=lambda: None, kill=lambda: None))
-    monkeypatch.setattr(training_bench, "receive_all", answer)
+    monkeypatch.setattr(training_bench, "receive_all", lambda *_: None)
     monkeypatch.setattr(training_bench, "ask", tell)
-    made = list(training_bench.bench_training(["digits"], [BASELINE], ["none", LINK], 2, 1, 50, lambda _: None))
-    assert [run.steps for run in runs] == [50, training_bench.TIMED_STEPS, training_bench.TIMED_STEPS]
+    made: list[Found] = []
+    training_bench.bench_training(made, ["digits"], [BASELINE], ["none", LINK], 2, 1, 50, lambda _: None)
+    assert [run.steps for run in runs] == [50, *[training_bench.TIMED_STEPS] * 2 * training_bench.TURNS]
     (line,) = lines_of(made, ["none", LINK])
-    assert line["none"]["steady"] == line[LINK]["steady"]
+    assert line["none"]["steady"] == line[LINK]["steady"] == asdict(Phase(2.0, 100, 100)), "the median over turns"
+
+
+def test_systems_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was timed once, minutes after another."""
+    here = nullcontext(SimpleNamespace(control="127.0.0.1:1", workers=range(2)))
+    done: list[tuple[str, str | None]] = []
+    told: list[str] = []
+
+    def noted(_topology: object, _environment: object, link: str | None, system: str, *_: object) -> None:
+        done.append((system, link))
+
+    monkeypatch.setattr(training_bench, "open_topology", lambda *_: here)
+    monkeypatch.setattr(training_bench, "start_target", lambda *_: here)
+    monkeypatch.setattr(training_bench, "_one_system", noted)
+    systems = SYSTEM_NAMES[:2]
+    training_bench.bench_training([], ["digits"], systems, [LINK], 2, 1, 50, told.append)
+    assert done == [(system, None) for system in systems] + [(system, LINK) for system in systems] * 3
+    assert len(told) == training_bench.rounds([LINK]) * len(systems)
 
 
 def test_what_was_measured_before_it_was_broken_off_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

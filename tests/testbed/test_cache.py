@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,36 @@ def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
     cache.keep("x", {})
     cache.keep("x", {})
     assert [file.name for file in (tmp_path / "inagg").iterdir()] == [cache.path("x").name]
+
+
+@pytest.mark.parametrize("content", [b"\xff{}", b"[1]"])
+def test_a_file_that_holds_something_else_is_as_none(content: bytes) -> None:
+    cache.keep("x", {})
+    cache.path("x").write_bytes(content)
+    assert cache.load("x") is None
+
+
+def test_a_folder_that_is_none_is_said_and_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert cache.load("x") is None
+    assert cache.keep("x", {"value": 1})["value"] == 1
+    assert "set XDG_CACHE_HOME" in capsys.readouterr().err
+
+
+def test_a_user_whom_nobody_knows_has_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of `docker run --user 1234`."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    assert cache.folder().name == "inagg"
+
+
+def test_a_full_disk_keeps_nothing_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    cache.keep("x", {})
+    assert list((tmp_path / "inagg").iterdir()) == []

@@ -13,8 +13,8 @@ import click
 import pytest
 from tests.link.signalling import Interrupted, come_in_the_midst_of_a_start, handled
 
-from inagg_testbed.bench import load
-from inagg_testbed.bench.load import Child, crew, messages
+from inagg_testbed.bench import children as family
+from inagg_testbed.bench.children import Child, ChildEnded, crew, messages
 
 PATIENCE_S = 60.0
 
@@ -47,9 +47,9 @@ def test_want_of_shared_memory_is_told_with_what_to_do(
     def fail(_parties: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(load._spawn, "Barrier", fail)
+    monkeypatch.setattr(family._spawn, "Barrier", fail)
     with pytest.raises(click.ClickException) as caught:
-        load.common_barrier(2)
+        family.common_barrier(2)
     assert words in caught.value.message
 
 
@@ -57,9 +57,9 @@ def test_another_failure_of_a_barrier_is_not_taken_for_one_of_shared_memory(monk
     def fail(_parties: int) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(load._spawn, "Barrier", fail)
+    monkeypatch.setattr(family._spawn, "Barrier", fail)
     with pytest.raises(OSError, match="Too many open files"):
-        load.common_barrier(2)
+        family.common_barrier(2)
 
 
 def test_a_child_that_says_more_than_a_pipe_holds_does_not_stop_the_others() -> None:
@@ -113,9 +113,10 @@ def test_a_child_that_was_killed_with_a_message_unread_has_ended() -> None:
         child.send("a message that nobody reads")
         os.kill(child._process.pid or 0, signal.SIGKILL)
         child._process.join()
-        with pytest.raises(RuntimeError, match=r"^rank 0 ended with exit code -9$"):
+        ended = r"^rank 0 ended with exit code -9 \(killed: was there too little memory\?\)$"
+        with pytest.raises(ChildEnded, match=ended):
             child.receive(PATIENCE_S)
-        with pytest.raises(RuntimeError, match=r"^rank 0 ended with exit code -9$"):
+        with pytest.raises(ChildEnded, match=ended):
             child.send("one more")
 
 

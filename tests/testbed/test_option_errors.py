@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.switch_options import SHARDS_MAX
-from inagg_testbed.bench.options import CountList
+from inagg_testbed.bench.options import counts
 from inagg_testbed.cli import COMMANDS, make_root
 from inagg_testbed.switch_process import SwitchProcess
 
@@ -63,7 +63,7 @@ from inagg_testbed.switch_process import SwitchProcess
         ("bench switch --workers 33", "'--workers': 33: one switch has 1 to 32 workers"),
         ("bench allreduce --shards 1025", "'--shards': 1025 is not in the range"),
         ("bench switch --window 0", "'--window': 0 is not in the range"),
-        ("bench allreduce --size infK", "'--size': 'infK': give sizes such as 1K,64M"),
+        ("bench allreduce --size infK", "'--size': 'infK': give numbers such as 1K,64M"),
         ("bench allreduce --workers 4,2 --racks 3", "3 racks for 2 workers: each needs one"),
         ("bench allreduce --lanes 32 --racks 2", "--racks is without --loss, --way and --lanes"),
         ("bench allreduce --gpus 1", "--gpus is for --device cuda"),
@@ -86,8 +86,8 @@ def test_shards_of_benchmarks_are_as_many_as_a_switch_can_have() -> None:
     (option,) = (parameter for parameter in switch.params if parameter.name == "shards")
     assert isinstance(option.type, click.IntRange)
     most = option.type.max
-    counts = CountList("shards", SHARDS_MAX)
-    assert counts.convert(f"33,{most}", None, None) == [33, most]
+    of_shards = counts("shards", SHARDS_MAX)
+    assert of_shards.convert(f"33,{most}", None, None) == [33, most]
     done = CliRunner().invoke(make_root(COMMANDS), ["bench", "switch", "--help"])
     assert "--shards SHARDS" in done.output
 

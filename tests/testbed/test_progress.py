@@ -123,3 +123,15 @@ def test_one_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
     with Steps() as steps:
         steps.task("training", 1)
     assert "training: 1 step\n" in capsys.readouterr().err
+
+
+def test_what_begins_first_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Processes that start may take half a minute; the next lines come now and then."""
+    monkeypatch.setattr(progress, "SAY_EVERY_S", 1000.0)
+    with measuring(3) as doing:
+        doing("starting 2 workers")
+        doing("64 KiB")
+    assert capsys.readouterr().err.splitlines()[:-1] == [
+        "measuring: 3 steps",
+        "measuring: step 1 of 3, starting 2 workers",
+    ]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -240,3 +244,31 @@ def test_a_binding_is_the_same_after_it_was_written() -> None:
     binding = make_binding(n=2, children=addresses, fmt="tern")
     assert binding_from(decode_note(encode_note(binding_fields(binding)))) == binding
     assert binding.contribution_bytes(Op.SUM)  # it is complete
+
+
+def test_an_output_that_cannot_be_written_is_not_blamed_on_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`inagg replay FILE > /dev/full`."""
+    path = tmp_path / "run.pcap"
+    record(path)
+
+    def full(_text: str, **_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("inagg_testbed.replay.cli.click.echo", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(path, "--core", "model")
+
+
+def test_a_file_that_cannot_be_read_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+
+    def broken(_path: Path) -> Iterator[object]:
+        yield from ()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("inagg_testbed.replay.recording.read_capture", broken)
+    with pytest.raises(click.BadParameter, match="Input/output error"):
+        run(path)

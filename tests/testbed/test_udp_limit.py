@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 
 from inagg_link import FaultLink, Faults, UdpLink
-from inagg_testbed.bench.load import Child, ConstantFeed, Workers, crew, drive, receive_all
-from inagg_testbed.bench.udp_limit import Echo, plan, udp_echo_limit
+from inagg_testbed.bench.children import Child, ChildSilent, crew, receive_all
+from inagg_testbed.bench.load import ConstantFeed, Workers, drive
+from inagg_testbed.bench.udp_limit import Echo, Load, plan, udp_echo_limit
 
 SIZE, BATCH, WINDOW = 1000, 10, 4
+FULL = Load(1472, 1472, 44, 32)
 
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
 def test_the_limit_is_measured_in_the_shape_of_an_aggregation() -> None:
-    limit = udp_echo_limit(2, 1472, 0.2, warm_up_s=0.05)
-    assert (limit.workers, limit.datagram_bytes, limit.batch_datagrams) == (2, 1472, 44)
+    limit = udp_echo_limit(1, Load(748, 1472, 44, 32), 0.2, shards=2, warm_up_s=0.05)
+    assert limit.load[:3] == (748, 1472, 44)
     assert limit.datagrams_in > 1000
     # one batch to each worker for one from each: as many out as in, but for what is in flight
-    assert limit.datagrams_out == pytest.approx(limit.datagrams_in, abs=2 * 2 * limit.window * 44)
+    assert limit.datagrams_out == pytest.approx(limit.datagrams_in, abs=2 * 2 * limit.load.window * 44)
     assert 0.2 <= limit.seconds < 5.0
-    assert 0.0 < limit.cpu_s <= limit.seconds * 1.1
-    assert limit.workers_cpu_s > 0.0
     assert limit.elements_per_s(1448) == pytest.approx(limit.datagrams_in / limit.seconds * 1448)
 
 
@@ -43,17 +43,17 @@ def test_the_limit_is_measured_from_the_first_datagrams_on(monkeypatch: pytest.M
         start(*arguments)
 
     monkeypatch.setattr(Workers, "start", late)
-    assert udp_echo_limit(1, seconds=0.5, warm_up_s=0.05).datagrams_in > 0
+    assert udp_echo_limit(1, FULL, 0.5, warm_up_s=0.05).datagrams_in > 0
 
 
 def test_a_process_that_fails_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"echo failed(?s:.)*Cannot assign requested address"):
-        udp_echo_limit(1, seconds=0.1, host="192.0.2.1")
+        udp_echo_limit(1, FULL, 0.1, host="192.0.2.1")
 
 
 def test_a_load_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="rmem_max"):
-        plan(416 << 10, 64, 8972, 7, 32)
+        plan(416 << 10, 64, Load(8972, 8972, 7, 32))
 
 
 def fail() -> ConstantFeed:
@@ -83,7 +83,7 @@ def say_nothing(connection: object) -> None:
 
 
 def test_a_silent_child_is_given_up_and_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inagg_testbed.bench.load.STOP_LIMIT_S", 0.1)
+    monkeypatch.setattr("inagg_testbed.bench.children.STOP_LIMIT_S", 0.1)
     child = Child("sleeper", say_nothing)
     with pytest.raises(TimeoutError, match="sleeper"):
         child.receive(0.1)
@@ -116,12 +116,12 @@ def test_a_child_that_fails_is_heard_while_another_is_silent() -> None:
 
 
 def test_who_was_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inagg_testbed.bench.load.STOP_LIMIT_S", 0.1)  # which it would need
+    monkeypatch.setattr("inagg_testbed.bench.children.STOP_LIMIT_S", 0.1)  # which it would need
     with crew() as crew_:
         crew_ += [Child("first", say, "one"), Child("second", say_nothing)]
         assert wait([crew_[0].fileno()], 60.0)
-        with pytest.raises(TimeoutError, match=r"^second said nothing"):
-            receive_all(crew_, 0.1)
+        with pytest.raises(ChildSilent, match=r"^second said nothing within 0.1 s: hurry$"):
+            receive_all(crew_, 0.1, ": hurry")
 
 
 @contextmanager
@@ -184,6 +184,11 @@ def test_an_echo_ignores_strangers_and_other_sizes() -> None:
 def test_the_load_fits_the_receive_buffer(
     granted: int, workers: int, batch: int, window: int, expected: tuple[int, int]
 ) -> None:
-    assert plan(granted, workers, 1472, batch, window) == expected
+    assert plan(granted, workers, Load(1472, 736, batch, window)) == (1472, 736, *expected)
     fits = workers * expected[0] * expected[1] * 1472 * 1.6
     assert fits <= granted
+
+
+def test_the_results_of_a_worker_fit_its_own_receive_buffer() -> None:
+    *_, batch, window = plan(416 << 10, 1, Load(736, 1472, 44, 32))
+    assert batch * window * 1472 * 1.6 <= 416 << 10

@@ -6,6 +6,8 @@ import json
 import logging
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,6 +24,17 @@ def ran(*options: str) -> str:
     return result.stdout
 
 
+def answer(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str | None]) -> None:
+    """In place of its processes."""
+    child = SimpleNamespace(close=lambda: None, kill=lambda: None)
+
+    def nobody(*_: Any) -> Any:
+        return child
+
+    monkeypatch.setattr(inagg_testbed.warmup, "Child", nobody)
+    monkeypatch.setattr(inagg_testbed.warmup, "receive_all", lambda children, limit_s: iter(answers))
+
+
 def test_what_was_compiled_before_is_not_compiled_again() -> None:
     for _ in range(2):
         found = json.loads(ran("--json"))
@@ -31,7 +44,7 @@ def test_what_was_compiled_before_is_not_compiled_again() -> None:
 
 def test_the_folders_are_named_that_compiled_code_is_really_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not be where this user could keep it: another one may have warmed up the installed package."""
-    ran()
+    answer(monkeypatch, (0, None), (0, None))
     monkeypatch.setattr(inagg_testbed.warmup, "usable", lambda: {Path("/home/me/.cache/numba"): 2, Path("/site"): 150})
     assert ran() == "all was compiled before; it is kept in /home/me/.cache/numba and /site\n"
     assert json.loads(ran("--json"))["cache"] == "/home/me/.cache/numba and /site"
@@ -42,8 +55,7 @@ def test_it_fails_if_one_of_the_processes_could_not_keep_its_code(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     why = "/folder is full, or cannot be written: compiled code is not kept"
-    told = iter([(3, None), (5, why)])
-    monkeypatch.setattr(inagg_testbed.warmup, "receive_all", lambda children, limit_s: told)
+    answer(monkeypatch, (3, None), (5, why))
     result = CliRunner().invoke(warmup, ["--format", "nat8", *options])
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {why}\n")
 

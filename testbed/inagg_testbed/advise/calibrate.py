@@ -30,6 +30,7 @@ on each worker: gradients of a real step are in no cache when their turn comes."
 KERNEL_ELEMENTS = 1 << 22
 BATCH_DATAGRAMS = 44
 """Datagrams that the engine gives to a kernel at a time."""
+USUALLY = "in two or three minutes on a quiet machine"
 SYSTEMS = (GLOO, *FLAT_FORMATS)
 
 
@@ -104,8 +105,8 @@ def calibration(network: Network, again: bool = False, progress: Doing = lambda 
 
     def counted(what: str) -> None:
         number, taken_s = next(numbers), time.monotonic() - start_s
-        left = "in two or three minutes" if number == 1 else age_text(taken_s / (number - 1) * (steps - number + 1))
-        progress(f"calibrating, once, {left}{' left' if number > 1 else ''}: {number} of {steps}, {what}")
+        left = f"{age_text(taken_s / (number - 1) * (steps - number + 1))} left" if number > 1 else USUALLY
+        progress(f"calibrating, once, {left}: {number} of {steps}, {what}")
 
     if "kernels" not in done:
         done["kernels"] = measure_kernels(counted)

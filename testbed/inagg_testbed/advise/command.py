@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
 import click
 from click.core import ParameterSource
@@ -18,20 +18,21 @@ from ..bench.step_command import check_compute, compute_of, compute_options
 from ..option_types import LinkRate, formats_option, runs_option
 from ..profiles import NAMES, profile
 from ..progress import Doing, measuring, said
-from ..tables import console, print_table
+from ..tables import console, print_table, say
 from ..testbed.options import check_place
+from .model import Placement
 from .place import Place, rate_of
 from .racks import for_trees_only
 from .without import Bound, bounds, compared
 
 if TYPE_CHECKING:
+    from ..profiles.compute import Compute
     from .calibrate import Calibration, Network
     from .check import Checked
     from .predict import Prediction
 
 GOOD_ERROR = 0.15
 CAPTION = "alone: all communication; exposed: what computation does not hide of it; less: than Gloo"
-PLACEMENTS = ("own-machines", "one-machine")
 OF_CHECK, OF_BOTH = {"runs", "report"}, {"calibrate", "as_check", "as_json"}
 """Parameters: what --check takes alone, and what goes with it and with a prediction."""
 
@@ -48,13 +49,13 @@ OF_CHECK, OF_BOTH = {"runs", "report"}, {"calibrate", "as_check", "as_json"}
     help="The workers stand in N racks: predict for one switch behind them, and for a switch in each (a tree).",
 )
 @click.option("--trunk", type=LinkRate(), help="The network of each rack.  [default: as --link]")
-@formats_option("Only these formats (repeatable).", ())
+@formats_option("Only these formats (repeatable)", ())
 @compute_options
 @click.option(
     "--placement",
-    default=PLACEMENTS[0],
+    default="own-machines",
     show_default=True,
-    type=click.Choice(PLACEMENTS),
+    type=click.Choice(get_args(Placement)),
     help="A machine like this one for each worker and the switch, or all on this one, as the testbed has it.",
 )
 @click.option("--calibrate", is_flag=True, help="Measure this machine again, and keep that instead.")
@@ -68,15 +69,15 @@ OF_CHECK, OF_BOTH = {"runs", "report"}, {"calibrate", "as_check", "as_json"}
 @output_options
 def advise(
     model: str, link: str, workers: int, racks: int, trunk: str | None, formats: Sequence[str], batch: int | None,
-    compute_ms: float | None, compute_rate: float | None, placement: str, calibrate: bool, as_check: bool, runs: int,
-    report: Path | None, as_json: bool,
+    compute_ms: float | None, compute_rate: float | None, placement: Placement, calibrate: bool, as_check: bool,
+    runs: int, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Predict the time of a training step with Gloo and through a switch, and say whether it would help.
 
     The prediction is that of a cost model: a latency for each all-reduce, and for each element the time on the link or
     in the processors, whichever is longer. Its constants are measured on this machine when they are needed first, in
-    two or three minutes, and kept. Computation is measured here too, or assumed: --compute-ms says how long forward and
-    backward take on your machines. --check shows how good predictions are.
+    two or three minutes if it is quiet, and kept. Computation is measured here too, or assumed: --compute-ms says how
+    long forward and backward take on your machines. --check shows how good predictions are.
 
     NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: the output says what they
     take at least, by the link alone.
@@ -142,20 +143,22 @@ def _check(constants: Calibration, runs: int, as_json: bool) -> list[Checked]:
 
 
 def _predict(
-    constants: Calibration, compute: Any, place: Place, formats: Sequence[str]
-) -> tuple[Any, list[Prediction]]:
+    constants: Calibration, compute: Compute, place: Place, formats: Sequence[str]
+) -> tuple[Compute, list[Prediction]]:
     from .predict import predict
 
     names = formats or [name for name in FORMATS if place.racks or not for_trees_only(name)]
-    where: Any = place.placement
+    rate = rate_of(place.link)
     try:
-        found = predict(compute, constants.costs(), names, place.workers, rate_of(place.link), where, place.of_model())
+        found = predict(compute, constants.costs(), names, place.workers, rate, place.placement, place.of_model())
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return compute, found
 
 
-def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: str, place: Place, as_json: bool) -> None:
+def _show(
+    found: tuple[Compute, list[Prediction]], constants: Calibration, model: str, place: Place, as_json: bool
+) -> None:
     from .predict import advice
     from .tree_advice import tree_advice
 
@@ -186,14 +189,16 @@ def _show(found: tuple[Any, list[Prediction]], constants: Calibration, model: st
     click.echo(f"computation: {compute.seconds * 1e3:,.0f} ms a step, {compute.source}")
     click.echo(f"constants: measured {constants.date} over {constants.network}; {place.placement.replace('-', ' ')}")
     _warn(constants.foreign_load)
-    click.echo("\n" + "\n".join(click.wrap_text(sentence, 78) for sentence in sentences))
+    click.echo()
+    for sentence in sentences:
+        say(sentence)
 
 
 def _warn(foreign_load: float) -> None:
     from ..bench.step_ranks import disturbance
 
     if warning := disturbance(foreign_load):
-        click.echo(click.wrap_text(f"Warning: {warning}. Calibrate when it is quiet: --calibrate", 78), err=True)
+        say(f"Warning: {warning}. Calibrate when it is quiet: --calibrate", err=True)
 
 
 def print_predictions(predictions: Sequence[Prediction], title: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..topology import LinkSpec
+from .model import Placement
 from .racks import Racks
 
 
@@ -17,7 +18,7 @@ class Place:
     workers: int
     racks: int
     trunk: str
-    placement: str
+    placement: Placement
 
     def of_model(self) -> Racks | None:
         """Racks for the cost model, if there are any."""

@@ -31,15 +31,14 @@ from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from ..testbed.web import live_view
 from ..topology import Node, Topology, inside, open_topology, start_target, target_entry
-from .links import WorkerBytes, share_of_link
-from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .children import TOO_SLOW, Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .links import WorkerBytes, run_limit_s, share_of_link
 from .options import size_text
 from .rack import predict, wire_bytes
 from .reader import Reader
 from .turns import in_turns
 
 START_LIMIT_S = 120.0
-RUN_LIMIT_S = 600.0
 TARGET_S = 4.0
 """Time to spend on each system and size, within the bounds on the number of runs."""
 LOSSLESS = "inagg-lossless"
@@ -50,25 +49,14 @@ send exact partial sums, or round them again (in a format of the same name with 
 ROUNDING = "-reencode"
 GLOO_SCATTERED = "gloo scattered"
 BUSY = ("encode_s", "network_s", "decode_s")
-COUNTED = ("bytes_out", "bytes_in", "datagrams_out", "datagrams_in", *BUSY)
+COUNTED = ("bytes_out", "bytes_in", "datagrams_out", "datagrams_in", "epochs", *BUSY)
 """Counters of a worker that are taken."""
 
 
 def _worker(
-    connection: Connection,
-    node: Node,
-    rank: int,
-    workers: int,
-    options: dict[str, Any],
-    against: bool,
-    store: str,
-    loss: float,
-    seed: int,
-    ways: Sequence[str],
-    switch6: str,
-    leaf: str,
-    barrier: Barrier,
-) -> None:
+    connection: Connection, node: Node, rank: int, workers: int, options: dict[str, Any], against: bool, store: str,
+    loss: float, seed: int, ways: Sequence[str], switch6: str, leaf: str, barrier: Barrier,
+) -> None:  # fmt: skip
     """A rank: joins both systems, then does the runs that it is told and reports their seconds and bytes."""
     with ExitStack() as stack:
         systems: dict[str, Callable[[np.ndarray[Any, Any]], object]] = {}
@@ -191,7 +179,10 @@ class Ranks:
     def run(self, elements: int, system: str, runs: int) -> tuple[list[float], dict[str, float]]:
         """Seconds of each run, and what a worker counts in one, of `COUNTED`; of Gloo the bytes alone."""
         with Reader(self.page) if self.page is not None and system == _name("watched") else nullcontext():
-            answers = ask(self.children, (system, elements, runs), RUN_LIMIT_S)
+            size, topology = 4 * elements, self.topology
+            of_racks_s = run_limit_s(topology.trunk, size * len(self.children), runs)
+            limit_s = max(run_limit_s(topology.link, size, runs), of_racks_s)
+            answers = ask(self.children, (system, elements, runs), limit_s, TOO_SLOW)
         return slowest(a[0] for a in answers), {name: statistics.mean(a[1][name] for a in answers) for name in COUNTED}
 
     def datagrams(self) -> tuple[int, int]:
@@ -240,21 +231,8 @@ def open_ranks(
         barrier = common_barrier(workers)
         for rank, node in enumerate(topology.workers):
             leaf = switch.leaves[topology.rack_of(rank)] if racks else ""
-            arguments = (
-                node,
-                rank,
-                workers,
-                options,
-                against,
-                f"{directory}/store",
-                loss,
-                seed,
-                ways,
-                switch6,
-                leaf,
-                barrier,
-            )
-            children.append(Child(f"rank {rank}", inside, node, _worker, *arguments))
+            about = options, against, f"{directory}/store", loss, seed, ways, switch6, leaf, barrier
+            children.append(Child(f"rank {rank}", inside, node, _worker, node, rank, workers, *about))
         receive_all(children, START_LIMIT_S)
         yield Ranks(topology, switch.control, web.url, children)
 
@@ -279,7 +257,8 @@ def bench_allreduce(
 
     With ``loss``, the share of datagrams that workers lose in each direction, the same is measured without, too; and in
     other ``ways``, of `allreduce_command.WAYS`. With ``racks``, it is measured through the switch behind them, and
-    through a tree. With ``lanes``, so many to a datagram, the lines tell packets, too. ``progress`` is told each size.
+    through a tree. With ``lanes``, so many to a datagram, the lines tell packets, too. ``progress`` is told of the
+    start, and of each size.
     """
     if lanes is not None:
         options["lanes"] = lanes
@@ -292,6 +271,7 @@ def bench_allreduce(
         *([against] if against else []),
         *([GLOO_SCATTERED] if against and "scattered" in ways else []),
     ]
+    progress(f"starting {count_text(workers, 'worker')}")
     with open_ranks(
         workers, format_, against=against is not None, loss=loss, ways=ways, racks=racks, **options
     ) as ranks:
@@ -327,6 +307,8 @@ def bench_allreduce(
                     if ours:
                         sent = lanes or fmt.max_lanes(workers, UDP_PAYLOAD_BYTES_1500)
                         line["share_of_link"] = share_of_link(link, fmt, workers, sent, elements, medians[system])
+                if any(turn["epochs"] for turn in of_turns[system]):
+                    line["joined_again"] = True
                 if system == "inagg" and loss:
                     line["loss"] = loss
                 if lanes is not None:

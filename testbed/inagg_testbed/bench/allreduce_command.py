@@ -22,23 +22,25 @@ from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
 from .cuda import device_option, require
-from .options import LanesList, SizeList, check_lanes, workers_option
+from .options import LANES, SIZES, check_lanes, workers_option
 from .results import Bars, Column, Table, number_text, output_options, show, write_report
 
 WAYS = ("contributed", "ipv6", "profiler", "scattered", "watched")
 """Other ways to do the same: each rank is told what it has contributed; over IPv6; while torch's profiler records; as a
 reduce-scatter, which gives each rank its part of the sums alone; while a page of the live view asks, twice a second."""
 
+JOINED_AGAIN = "While this was measured, workers joined again, as after a restart of the switch: measure once more."
+
 
 @click.command()
 @workers_option
-@click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
+@click.option("--size", "sizes", default="64M", show_default=True, type=SIZES, help="Bytes of float32; a list.")
 @formats_option()
 @click.option("--against", type=click.Choice(["gloo"]), help="Measure this too, in the same processes, in turns.")
 @click.option("--shards", default=1, show_default=True, type=Whole(1, SHARDS_MAX), help="Data-plane processes.")
 @click.option("--window", type=Whole(1, WINDOW_MAX), help="Blocks in flight.  [default: that of the library]")
 @click.option(
-    "--lanes", "lanes_list", type=LanesList(), metavar="LIST",
+    "--lanes", "lanes_list", type=LANES, metavar="LIST",
     help="Elements of a datagram, multiples of 8, such as 32,128: what P4 switches take. Measured for each, and for "
     "those of a 1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on "
     "the wire, and what a rack with a Tofino would reach.  [default: what the switch chooses]",
@@ -117,6 +119,10 @@ def allreduce(
     from .allreduce_cuda import bench_allreduce_cuda
     from .rack import ASSUMPTIONS
 
+    def given(name: str) -> bool:
+        """Whether an option is not left to its default."""
+        return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
     if device == "cuda":
         if loss or ways or racks or link is not None or trunk is not None or target != "software" or lanes_list:
             raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target")
@@ -129,14 +135,16 @@ def allreduce(
     check_lanes(formats, workers, lanes_list or ())
     if "ipv6" in ways and (link is not None or target != "software"):
         raise click.UsageError("--way ipv6 is over loopback, and for --target software")
-    check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `CountList`
+    check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `counts`
     if racks and (loss or ways or lanes_list):  # what full frames take cannot be cut for a tree's trunks
         raise click.UsageError("--racks is without --loss, --way and --lanes")
     if shards > 1 and not entry.ours:
         raise click.UsageError(f"--shards is not for --target {target}")
     if link is None and entry.needs_link:
         link = UNSHAPED
-    whole = click.get_current_context().get_parameter_source("seconds") is not ParameterSource.DEFAULT
+    if given("seed") and not loss:
+        raise click.UsageError("--seed is for --loss")
+    whole = given("seconds")
 
     def lanes_of(name: str, n: int) -> list[int | None]:
         """Lanes to measure: those that are asked for, and those of full frames; None alone if none are."""
@@ -199,7 +207,9 @@ def allreduce(
         columns.insert(1, ("lanes", lambda r: str(r["lanes"])))
     bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6 if "median_s" in r else None)
     table = Table(title, columns, bars, keys=4 + bool(lanes_list))
-    measured = show(lines, table, total=len(places) * len(sizes), as_json=as_json)
+    measured = show(lines, table, total=len(places) * (1 + len(sizes)), as_json=as_json)
+    if any(line.get("joined_again") for line in measured):
+        click.echo(JOINED_AGAIN, err=as_json)
     if lanes_list:
         click.echo(ASSUMPTIONS, err=as_json)
     write_report(report, measured, table, as_json=as_json, make=lambda path: allreduce_report(path, measured, title))

@@ -22,8 +22,8 @@ from inagg_switch.text import count_text
 from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
+from .children import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
 from .cuda import copy_bandwidths, device_of
-from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
 from .options import size_text
 from .turns import in_turns
 
@@ -94,9 +94,10 @@ def bench_allreduce_cuda(
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Lines of results: the bandwidth of copies, then for each size one per system, and one that compares them. The
     tensors of so many ranks are on ``gpus``. CPU time, and the time until submitting returns, are those of rank 0.
-    ``progress`` is told each size."""
+    ``progress`` is told the start of the workers, and each size."""
     options = {"format": format_, "job": "cuda"} | ({} if window is None else {"window": window})
     shard_options = ["--shards", str(shards)] if shards > 1 else []
+    progress(f"starting {count_text(workers, 'worker')}")
     with TemporaryFolder("bench") as folder, SwitchProcess(*shard_options) as switch, crew() as ranks:
         barrier = common_barrier(workers)
         for rank in range(workers):

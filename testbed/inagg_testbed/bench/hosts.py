@@ -15,15 +15,20 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
+from inagg_switch.text import count_text
+
 from ..progress import Doing
 from ..temporary import TemporaryFolder
 from ..topology import Node, inside, open_topology, start_target
-from .links import interface_bytes
-from .load import Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .children import TOO_SLOW, Child, ask, common_barrier, crew, gloo_rank, receive_all, requests, slowest
+from .links import interface_bytes, run_limit_s
 from .options import size_text
 
 START_LIMIT_S = 240.0
-RUN_LIMIT_S = 600.0
+LOOKED_AT = 1 << 16
+"""So many sums, at most, tell the error: to draw all that all ranks have would take minutes and gigabytes."""
+TAIL = 16
+"""So many numbers at the end of a tensor PyTorch draws anew, if its size is no multiple of this."""
 TURNS = 3
 """After a run each, which says how many fit into a turn."""
 ONE_RANK, ALL_RANKS, GLOO = "inagg, inside first", "inagg, every rank", "gloo"
@@ -31,7 +36,7 @@ ONE_RANK, ALL_RANKS, GLOO = "inagg, inside first", "inagg, every rank", "gloo"
 all that it has; Gloo's all-reduce of all ranks."""
 SYSTEMS = (ONE_RANK, ALL_RANKS, GLOO)
 RUNS_OF_SIZE = (1 + TURNS) * len(SYSTEMS)
-"""Number of runs that `bench_hosts` tells of, for each size."""
+"""Number of runs that `bench_hosts` tells of, for each size, beside the start of the ranks."""
 
 
 def _rank(
@@ -73,10 +78,12 @@ def _error(sums: Any, ranks: int, elements: int) -> float:
     """Error of the first sums, relative to their norm: all ranks' values are known, as their seeds are."""
     import torch
 
-    count = min(elements, 1 << 16)
-    all_of_them = [torch.randn(elements, generator=torch.Generator().manual_seed(r))[:count] for r in range(ranks)]
-    wanted = torch.stack(all_of_them).double().sum(0)
-    return float((sums[:count].double() - wanted).norm() / wanted.norm())
+    drawn = min(elements, LOOKED_AT)
+    alike = drawn if drawn == elements else drawn - TAIL  # of the first numbers that a rank has drawn
+    wanted = torch.zeros(alike, dtype=torch.float64)
+    for rank in range(ranks):
+        wanted += torch.randn(drawn, generator=torch.Generator().manual_seed(rank))[:alike]
+    return float((sums[:alike].double() - wanted).norm() / wanted.norm())
 
 
 def bench_hosts(
@@ -85,6 +92,7 @@ def bench_hosts(
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Lines of results: for each size one per system. Systems take turns, which ``progress`` is told."""
     ranks = hosts * local
+    progress(f"starting {count_text(ranks, 'rank')}")
     with ExitStack() as stack:
         topology = stack.enter_context(open_topology(hosts, link))
         switch = stack.enter_context(start_target("software", topology, []))
@@ -100,7 +108,8 @@ def bench_hosts(
 
         def run(system: str, elements: int, runs: int) -> tuple[list[float], float, float, float]:
             progress(f"{system}, {size_text(4 * elements)}")
-            answers = ask(children, (system, elements, runs), RUN_LIMIT_S)
+            limit_s = seconds + run_limit_s(topology.link, 4 * elements * local, runs)
+            answers = ask(children, (system, elements, runs), limit_s, TOO_SLOW)
             up, down = (statistics.mean(a[which] for a in answers) for which in (1, 2))
             return slowest(a[0] for a in answers), up, down, max(a[3] for a in answers)
 

@@ -10,7 +10,7 @@ from inagg_switch.cli.sections import Number, Whole
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..option_types import format_option, host_link_option, seconds_option
-from .options import SizeList
+from .options import SIZES
 from .results import Bars, Column, Table, number_text, output_options, show, write_report
 
 
@@ -19,7 +19,7 @@ from .results import Bars, Column, Table, number_text, output_options, show, wri
 @click.option("--local-size", "local", default=4, show_default=True, type=Whole(1, 8), help="Ranks of each.")
 @host_link_option
 @format_option
-@click.option("--size", "sizes", default="64M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
+@click.option("--size", "sizes", default="64M", show_default=True, type=SIZES, help="Bytes of float32; a list.")
 @seconds_option(6.0, Number(1.0))
 @output_options
 def hosts(
@@ -52,6 +52,6 @@ def hosts(
     table = Table(f"{hosts} hosts of {local} ranks, links of {link}", columns, bars, keys=3)
     measured = show(
         lambda progress: bench_hosts(hosts, local, link, format_, sizes, seconds=seconds, progress=progress),
-        table, total=RUNS_OF_SIZE * len(sizes), as_json=as_json,
+        table, total=1 + RUNS_OF_SIZE * len(sizes), as_json=as_json,
     )  # fmt: skip
     write_report(report, measured, table, as_json=as_json)

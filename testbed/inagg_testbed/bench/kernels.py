@@ -179,7 +179,7 @@ def measure_all(
 
 
 @click.command()
-@formats_option("Only these formats (repeatable).", ())
+@formats_option("Only these formats (repeatable)", ())
 @click.option(
     "--float-type",
     "types",

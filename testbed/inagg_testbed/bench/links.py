@@ -32,6 +32,19 @@ def share_of_link(
     return elements / (link.capacity(datagram_of(fmt, workers, lanes), seconds) * lanes)
 
 
+RUN_LIMIT_S: Final = 600.0
+SLOWER: Final = 10
+"""So many times what the bytes themselves take on a link may pass until they are given up: a ring carries them twice,
+and others are there."""
+
+
+def run_limit_s(link: LinkSpec | None, size: int, runs: int = 1) -> float:
+    """Time after which ``runs`` all-reduces of ``size`` bytes, a worker's, over such links are given up; None: over
+    loopback."""
+    rate = link.bytes_per_s if link is not None else 0.0
+    return max(RUN_LIMIT_S, SLOWER * runs * size / rate if rate else 0.0)
+
+
 def interface_bytes(interface: str) -> tuple[int, int]:
     """Bytes that an interface of this process's network has sent and received, with headers (proc(5), net/dev)."""
     for line in Path("/proc/net/dev").read_text().splitlines():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -31,21 +31,35 @@ def size_text(size: float) -> str:
     return f"{size:.3g} GiB"
 
 
-class SizeList(click.ParamType[list[int]]):
-    """Sizes such as ``1K,64M``."""
+class NumberList(click.ParamType[list[int]]):
+    """Numbers with commas between them, such as ``example``. ``parse``: reads one, or raises ValueError; ``wrong``:
+    what is wrong with one, nothing if all is well."""
 
-    name = "sizes"
+    def __init__(
+        self, name: str, example: str, parse: Callable[[str], int] = int, wrong: Callable[[int], str] = lambda _: ""
+    ) -> None:
+        self.name, self._example, self._parse, self._wrong = name, example, parse, wrong
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
         try:
-            sizes = [parse_size(part) for part in value.split(",")]
+            numbers = [self._parse(part) for part in value.split(",")]
         except (ValueError, OverflowError):  # the latter: infK
-            self.fail(f"{value!r}: give sizes such as 1K,64M", param, ctx)
-        if any(size < 4 for size in sizes):
-            self.fail("4 bytes are the least: one float32", param, ctx)
-        return sizes
+            self.fail(f"{value!r}: give numbers such as {self._example}", param, ctx)
+        if wrong := next(filter(None, map(self._wrong, numbers)), None):
+            self.fail(f"{value}: {wrong}", param, ctx)
+        return numbers
+
+
+SIZES = NumberList("sizes", "1K,64M", parse_size, lambda size: "4 bytes are the least: one float32" if size < 4 else "")
+LANES = NumberList("lanes", "32,256")
+
+
+def counts(name: str, most: int) -> NumberList:
+    """Numbers of workers or shards, such as ``2,4``, that one switch can have."""
+    told = f"one switch has 1 to {most} {name}"
+    return NumberList(name, "2,4", wrong=lambda count: "" if 1 <= count <= most else told)
 
 
 def option_word(name: str) -> str:
@@ -70,40 +84,8 @@ class NameChoice(click.ParamType[str]):
         return [CompletionItem(word) for word in self._names if word.startswith(incomplete)]
 
 
-class CountList(click.ParamType[list[int]]):
-    """Numbers of workers or shards, such as ``1,2,4``, that one switch can have."""
-
-    def __init__(self, name: str, most: int) -> None:
-        self.name, self._most = name, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            counts = [int(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r}: give numbers such as 2,4", param, ctx)
-        if not all(1 <= count <= self._most for count in counts):
-            self.fail(f"{value}: one switch has 1 to {self._most} {self.name}", param, ctx)
-        return counts
-
-
-class LanesList(click.ParamType[list[int]]):
-    """Numbers of lanes such as ``32,256``."""
-
-    name = "lanes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return [int(part) for part in value.split(",")]
-        except ValueError:
-            self.fail(f"{value!r}: give numbers such as 32,256", param, ctx)
-
-
 workers_option = click.option(
-    "--workers", default="4", show_default=True, type=CountList("workers", CHILDREN_MAX), help="How many; a list."
+    "--workers", default="4", show_default=True, type=counts("workers", CHILDREN_MAX), help="How many; a list."
 )
 
 

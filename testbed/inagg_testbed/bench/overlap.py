@@ -30,8 +30,8 @@ from ..profiles import NAMES
 from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
+from .children import Child, crew, gloo_rank, receive_all
 from .cuda import device_of, device_option, require
-from .load import Child, crew, gloo_rank, receive_all
 from .results import Bars, Column, Table, output_options, show, write_report
 
 if TYPE_CHECKING:
@@ -277,15 +277,15 @@ def overlap(
     systems = [INAGG] + ([against] if against else [])
     with TemporaryFolder("overlap") as folder, SwitchProcess() as switch, crew() as ranks:
         options = {"switch": switch.control, "format": format_, "min_bytes": 0}
-        for rank in range(workers):
-            trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
-            given = (options, f"{folder}/store", trace, device, model, batch, runs, systems, alone)
-            ranks.append(Child(f"rank {rank}", _rank, rank, workers, *given))
 
         def lines(progress: Doing) -> Iterator[dict[str, Any]]:
+            found: Overlap
             for system in systems:
-                progress(system)
-                found: Overlap
+                progress(f"starting {workers} ranks, and {system}" if not ranks else system)
+                for rank in range(0 if ranks else workers):
+                    trace = "" if trace_dir is None else str((trace_dir / f"rank{rank}.json").resolve())
+                    given = (options, f"{folder}/store", trace, device, model, batch, runs, systems, alone)
+                    ranks.append(Child(f"rank {rank}", _rank, rank, workers, *given))
                 for found in receive_all(ranks, LIMIT_S)[: 1 if alone else workers]:
                     yield {"bench": "overlap", "format": format_} | asdict(found)
 

@@ -22,6 +22,7 @@ from typing import Any
 from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
+from ..topology.launch import launcher
 from .recovery_command import SWITCH_RESTART, TORCHFT_CRASH, TORCHFT_JOIN, TORCHRUN_RESIZE, TORCHRUN_RESTART
 
 LIMIT_S = 120.0
@@ -56,10 +57,10 @@ class Training:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
-        """A Python process with these arguments."""
+        """A Python process with these arguments. It is killed when we are, and what it starts then ends by itself."""
         with self._log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                launcher(None, [sys.executable, *arguments]), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, start_new_session=True,
             )  # fmt: skip
         self._processes.append(process)

@@ -20,14 +20,15 @@ import numpy as np
 from inagg_host.allreduce import AllReduce
 
 from ..progress import Doing
-from ..topology import Node, inside, open_topology, start_target
-from .load import Child, crew, receive_all, requests
+from ..topology import LinkSpec, Node, inside, open_topology, start_target
+from .children import TOO_SLOW, Child, crew, receive_all, requests
+from .links import run_limit_s
 
 HOSTS = 2
 TCP_PORT = 5201
 LEAD_S = 0.5
 """Time left out at the beginning: windows find their size."""
-LIMIT_S = 120.0
+START_LIMIT_S = 120.0
 IN_FLIGHT = 2
 CHUNK_BYTES = 1 << 20
 
@@ -127,6 +128,7 @@ def _sender(connection: Connection, host: str) -> None:
 class Hosts(NamedTuple):
     """Two hosts with the ranks of two jobs and the ends of a TCP stream: see `open_hosts`."""
 
+    link: LinkSpec | None
     elements: int
     jobs: Sequence[Sequence[Child]]
     receiver: Child
@@ -144,8 +146,9 @@ class Hosts(NamedTuple):
         for job, after_s in zip(jobs, starts, strict=True):
             for child in job:
                 child.send((self.elements, after_s, seconds - after_s))
-        runs = [receive_all(job, LIMIT_S)[0] for job in jobs]
-        stream = receive_all(busy, LIMIT_S)[0] if busy else Progress([], [])
+        limit_s = seconds + run_limit_s(self.link, 4 * self.elements, IN_FLIGHT)
+        runs = [receive_all(job, limit_s, TOO_SLOW)[0] for job in jobs]
+        stream = receive_all(busy, limit_s, TOO_SLOW)[0] if busy else Progress([], [])
         return runs, stream
 
 
@@ -172,8 +175,8 @@ def open_hosts(link: str, format_: str, elements: int, **options: Any) -> Iterat
         ]
         receiver = start("receiver", topology.switch, _receiver, topology.switch.host)
         sender = start("sender", topology.workers[0], _sender, topology.switch.host)
-        receive_all(children, LIMIT_S)
-        yield Hosts(elements, jobs, receiver, sender)
+        receive_all(children, START_LIMIT_S)
+        yield Hosts(topology.link, elements, jobs, receiver, sender)
 
 
 def jain(rates: Sequence[float]) -> float:
@@ -188,9 +191,9 @@ def congestion_controls() -> list[str]:
     return [name for name in ("cubic", "bbr") if name in available]
 
 
-def runs_of_size() -> int:
-    """Number of runs of each size that `bench_sharing` tells of."""
-    return 3 + 2 * len(congestion_controls())
+def steps_of_size() -> int:
+    """Number of steps that `bench_sharing` tells of: the start of the ranks, and runs."""
+    return 4 + 2 * len(congestion_controls())
 
 
 def bench_sharing(
@@ -199,6 +202,7 @@ def bench_sharing(
     """Lines of results: one job alone; two; a second one that starts in the middle; one beside each kind of TCP.
     ``progress`` is told each run."""
     about = {"bench": "sharing", "link": link, "format": format_, "elements": size // 4}
+    progress("starting the ranks")
     with open_hosts(link, format_, size // 4, **options) as hosts:
         hosts.run(1.0, [0.0, 0.0], None)  # warm caches and kernels
         progress("one job")

@@ -12,14 +12,14 @@ from inagg_switch.cli.sections import Number
 
 from ..option_types import format_option, host_link_option, seconds_option
 from ..progress import Doing
-from .options import SizeList
+from .options import SIZES
 from .results import Bars, Column, Table, number_text, output_options, show, write_report
 
 
 @click.command()
 @host_link_option
 @format_option
-@click.option("--size", "sizes", default="16M", show_default=True, type=SizeList(), help="Bytes of float32; a list.")
+@click.option("--size", "sizes", default="16M", show_default=True, type=SIZES, help="Bytes of float32; a list.")
 @seconds_option(6.0, Number(2.0))
 @output_options
 def sharing(
@@ -32,7 +32,7 @@ def sharing(
     `together` is the sum of both jobs' rates, to one job alone; `resent` counts datagrams that were sent again, and
     `timeouts` how often a timer ran out (where a second job starts in the middle: of the first one, from then on).
     """
-    from .sharing import bench_sharing, runs_of_size
+    from .sharing import bench_sharing, steps_of_size
 
     def lines(progress: Doing) -> Iterable[dict[str, Any]]:
         for size in sizes:
@@ -51,5 +51,5 @@ def sharing(
     ]
     bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6)
     table = Table(f"jobs of {format_} that share links of {link}", columns, bars, keys=2)
-    measured = show(lines, table, total=runs_of_size() * len(sizes), as_json=as_json)
+    measured = show(lines, table, total=steps_of_size() * len(sizes), as_json=as_json)
     write_report(report, measured, table, as_json=as_json)

@@ -75,9 +75,13 @@ def bench_stages(fmt: JobFormat, workers: int, lanes: int, runs: int) -> Iterabl
         results = np.zeros(count * down, np.uint8)
         sent = _median_us(lambda: peer.receive(0.0), lambda: link.send(Batch(results, down, peer.address)), runs)
         parsed = _median_us(stale, lambda: take(0), runs)
-        first = _median_us(fresh, lambda: take(0), runs) - parsed
-        again = _median_us(finished, lambda: take(0), runs) - parsed
-        more = _median_us(one_before, lambda: take(0), runs) - parsed if workers > 1 else 0.0
+
+        def beyond_parsing(prepare: Callable[[], object]) -> float:
+            # A stage that takes next to nothing may seem to take less than that.
+            return max(0.0, _median_us(prepare, lambda: take(0), runs) - parsed)
+
+        first, again = beyond_parsing(fresh), beyond_parsing(finished)
+        more = beyond_parsing(one_before) if workers > 1 else 0.0
         added = (first + (workers - 1) * more) / workers
         round_us = {
             "receive": workers * received,

@@ -7,7 +7,7 @@ long as it was measured to take on this machine alone, or as long as the user sa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from ..advise.wire import bytes_per_element
@@ -147,7 +147,7 @@ def bench_step(
                 if system == GLOO:
                     reference_s = line.step_s
                 elif reference_s is not None:
-                    line = StepLine(**(asdict(line) | {"reduction": 1 - line.step_s / reference_s}))
+                    line = replace(line, reduction=1 - line.step_s / reference_s)
                 yield line
 
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from ..profiles.compute import Compute
 from ..temporary import TemporaryFolder
-from ..topology import Node, inside, open_topology, start_target
-from .links import WorkerBytes
-from .load import Child, ask, crew, gloo_rank, receive_all, requests, slowest
+from ..topology import LinkSpec, Node, inside, open_topology, start_target
+from .children import Child, ask, crew, gloo_rank, receive_all, requests, slowest
+from .links import WorkerBytes, run_limit_s
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 GLOO = "gloo"
 START_LIMIT_S = 180.0
-STEP_LIMIT_S = 600.0
 NOISE_ELEMENTS = 1 << 18
 IDLE_S = 0.5
 QUIET_LOAD = 0.1
@@ -213,12 +212,15 @@ class StepRanks:
     switch_pid: int | None
     foreign_load: float
     """Share of the cores that something else used before the first step, 0 to 1."""
+    link: LinkSpec | None = None
+    """The workers' links; None: loopback."""
 
     def run(self, system: str, compute: Compute, steps: int) -> StepRun:
-        """``steps`` steps, one after another. Raises RuntimeError if a rank fails, TimeoutError if it hangs."""
+        """``steps`` steps, one after another. Raises as `children.ask`."""
         busy, ticks = cpu_times()
         switch_s = family_cpu_s(self.switch_pid) if self.switch_pid else 0.0
-        reports = ask(self.children, (system, compute, steps), STEP_LIMIT_S * steps)
+        limit_s = steps * (compute.seconds + run_limit_s(self.link, 4 * compute.elements))
+        reports = ask(self.children, (system, compute, steps), limit_s)
         busy_after, ticks_after = cpu_times()
         switch_after_s = family_cpu_s(self.switch_pid) if self.switch_pid else 0.0
 
@@ -255,4 +257,5 @@ def open_step_ranks(workers: int, systems: Sequence[str], link: str | None = Non
         busy, ticks = cpu_times()
         time.sleep(IDLE_S)  # nothing of ours has anything to do
         busy_after, ticks_after = cpu_times()
-        yield StepRanks(children, switch.pid, (busy_after - busy) / max(ticks_after - ticks, 1))
+        foreign_load = (busy_after - busy) / max(ticks_after - ticks, 1)
+        yield StepRanks(children, switch.pid, foreign_load, topology.link)

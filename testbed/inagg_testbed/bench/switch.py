@@ -1,7 +1,7 @@
 """How fast the software switch aggregates: contributions replayed at it over loopback, against the raw UDP limit.
 
-The limit is `udp_limit`: the same processes, datagram sizes and windows around a process that echoes and computes
-nothing. Both are measured in turns, `runs` times, and the medians compared.
+That is `udp_limit`: as many processes, with datagrams of the same sizes, batches and windows, around processes that
+echo and compute nothing. Both are measured in turns, `runs` times, and the medians compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver
 from inagg_switch.text import count_text
 from inagg_wire.batch import allocate, payloads
-from inagg_wire.errors import Reason
 from inagg_wire.formats import Family, JobFormat, admit
 from inagg_wire.header import Header
 from inagg_wire.layout import LANE_BITS, Kind, Op, datagram_bytes
@@ -33,7 +32,8 @@ from inagg_wire.payload import pack
 from inagg_wire.slots import Lease, slots_for_window
 
 from ..progress import Doing
-from .udp_limit import Workers, udp_echo_limit
+from .load import Workers
+from .udp_limit import Load, udp_echo_limit
 
 LIMIT_S = 120.0
 WARM_UP_S = 0.2
@@ -134,20 +134,22 @@ class SwitchRate:
     cpu_s_per_gelement: float
     """CPU seconds of the data planes for 10^9 elements taken in."""
     retries: int
-    drops: dict[str, int]
 
 
-def measure(fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards: int, window: int) -> SwitchRate:
+def load_of(fmt: JobFormat, workers: int, lanes: int, window: int) -> Load:
+    """The load that workers of a job are; ``window``: batches in flight."""
+    encodings = fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers)
+    up, down = (datagram_bytes(encoding, lanes) for encoding in encodings)
+    return Load(up, down, min(datagrams_per_call(up), datagrams_per_call(down)), window)
+
+
+def measure(fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards: int, load: Load) -> SwitchRate:
     """Replay contributions at a switch for ``seconds``, after a warm-up.
 
-    ``window``: batches in flight per worker and shard. With several shards each has worker processes of its own.
+    ``load``: of each worker and shard; with several shards each has worker processes of its own.
     Raises RuntimeError if a worker or the switch fails, click.ClickException if it was given too little time.
     """
-    size_up, size_down = (
-        datagram_bytes(e, lanes) for e in (fmt.encoding(Op.SUM), fmt.result_encoding(Op.SUM, workers))
-    )
-    batch_datagrams = min(datagrams_per_call(size_up), datagrams_per_call(size_down))
-    lease = Lease(0, slots_for_window(window * batch_datagrams))
+    lease = Lease(0, slots_for_window(load.window * load.batch_datagrams))
     try:
         driver = SoftwareDriver(SoftwareConfig(shards=shards, slots=lease.slots))
     except DriverError as error:
@@ -156,19 +158,20 @@ def measure(fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards:
         stack.callback(driver.close)
         groups = []
         for i, shard in enumerate(driver.shards):
-            load = Workers(workers, shard.address, size=size_up, window=window, limit_s=seconds + LIMIT_S)
-            stack.enter_context(load)
-            binding = Binding(1, 0xC0FFEE, fmt, lanes, lease, 1, tuple(load.addresses))
+            group = Workers(workers, shard.address, size=load.size, window=load.window, limit_s=seconds + LIMIT_S)
+            stack.enter_context(group)
+            binding = Binding(1, 0xC0FFEE, fmt, lanes, lease, 1, tuple(group.addresses))
             driver.bind(i, binding)
-            groups.append((load, binding))
-        for load, binding in groups:
-            load.start([partial(Replay, binding, rank, batch_datagrams, window) for rank in range(workers)])
+            groups.append((group, binding))
+        for group, binding in groups:
+            feeds = [partial(Replay, binding, rank, load.batch_datagrams, load.window) for rank in range(workers)]
+            group.start(feeds)
         _await_results(driver)
         time.sleep(WARM_UP_S)
         before, start_s = [driver.counters(i) for i in range(shards)], time.perf_counter()
         time.sleep(seconds)
         after, elapsed_s = [driver.counters(i) for i in range(shards)], time.perf_counter() - start_s
-        retries = sum(report.retries for load, _ in groups for report in load.stop())
+        retries = sum(report.retries for group, _ in groups for report in group.stop())
 
     def grown(count: Callable[[Counters], float]) -> float:
         return sum(map(count, after)) - sum(map(count, before))
@@ -181,7 +184,6 @@ def measure(fmt: JobFormat, workers: int, lanes: int, seconds: float, *, shards:
         packets_per_s=contributions / elapsed_s,
         cpu_s_per_gelement=grown(lambda c: c.cpu_s) / (contributions * lanes) * 1e9,
         retries=retries,
-        drops={reason.label: n for reason in Reason if (n := int(grown(lambda c: c.drops.get(reason, 0))))},  # noqa: B023
     )
 
 
@@ -206,14 +208,16 @@ def bench_switch(
     ``progress`` is told each run."""
     lanes = fmt.max_lanes(workers) if lanes is None else lanes
     admit(fmt, workers, lanes)
-    size = datagram_bytes(fmt.encoding(Op.SUM), lanes)
+    load = load_of(fmt, workers, lanes, window)
     rates, limits, run_s = [], [], seconds / runs
     for number in range(runs):
         progress(f"{count_text(workers, 'worker')}, {fmt.name}, {count_text(shards, 'shard')}: run {number + 1}")
-        limits.append(udp_echo_limit(workers, size, run_s, window=window).elements_per_s(lanes))
+        limit = udp_echo_limit(workers, load, run_s, shards=shards)
+        load = limit.load  # smaller, where receive buffers are small: for both
+        limits.append(limit.elements_per_s(lanes))
         if not limits[-1]:
             raise _too_short("the process that echoes has received", run_s)
-        rates.append(measure(fmt, workers, lanes, run_s, shards=shards, window=window))
+        rates.append(measure(fmt, workers, lanes, run_s, shards=shards, load=load))
     middle = statistics.median(r.elements_per_s for r in rates)
     return {
         "bench": "switch",
@@ -226,6 +230,8 @@ def bench_switch(
         "cpu_s_per_gelement": statistics.median(r.cpu_s_per_gelement for r in rates),
         "udp_limit_elements_per_s": statistics.median(limits),
         "ratio_to_udp_limit": middle / statistics.median(limits),
+        "window": load.window,
+        "batch_datagrams": load.batch_datagrams,
         "retries": sum(r.retries for r in rates),
         "runs": runs,
     }

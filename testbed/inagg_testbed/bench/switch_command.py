@@ -16,7 +16,7 @@ from inagg_wire.slots import WINDOW_MAX
 
 from ..option_types import formats_option, runs_option, seconds_option
 from ..progress import Doing
-from .options import CountList, check_lanes, workers_option
+from .options import check_lanes, counts, workers_option
 from .results import Bars, Column, Table, output_options, show, write_report
 
 
@@ -27,7 +27,7 @@ from .results import Bars, Column, Table, output_options, show, write_report
     "--lanes", type=Whole(1), help="Elements of a datagram, a multiple of 8.  [default: those of a 1500-byte frame]"
 )
 @click.option(
-    "--shards", default="1", show_default=True, type=CountList("shards", SHARDS_MAX),
+    "--shards", default="1", show_default=True, type=counts("shards", SHARDS_MAX),
     help="Data-plane processes; a list.",
 )  # fmt: skip
 @click.option(
@@ -44,10 +44,11 @@ def switch(
     """Measure the software switch: contributions replayed at it over loopback.
 
     Worker processes send contributions that were made once, under new block numbers, and wait for the results. In
-    turns with it, the same processes run around one that echoes datagrams of the same sizes and computes nothing:
-    the limit of this machine's network stack, to which the ratio is. Each run takes its part of --seconds.
+    turns with it, as many run around processes that echo, in Python, datagrams of the same numbers and sizes, and
+    compute nothing: `echo` is what these take in, to which the ratio is. Each run takes its part of --seconds.
     """
     from .switch import bench_switch
+    from .udp_limit import RAISE_IT
 
     check_lanes(formats, workers, [] if lanes is None else [lanes])
 
@@ -67,10 +68,13 @@ def switch(
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
         ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}"),
         ("CPU s/G", lambda r: f"{r['cpu_s_per_gelement']:.3f}"),
-        ("limit M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
+        ("echo M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
         ("ratio", lambda r: f"{r['ratio_to_udp_limit']:.2f}"),
     ]
     bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6)
     table = Table("software switch over loopback: elements that it takes in", columns, bars, keys=3)
     measured = show(lines, table, total=len(cases) * runs, as_json=as_json)
+    if least := [line["window"] for line in measured if line["window"] < window]:
+        told = f"the kernel's receive buffers hold {min(least)} batches of a worker, not {window}, and both had so many"
+        click.echo(f"{told}; for larger ones: {RAISE_IT}", err=True)
     write_report(report, measured, table, as_json=as_json)

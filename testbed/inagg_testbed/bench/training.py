@@ -2,13 +2,15 @@
 
 How the loss falls by the step does not depend on the links, and what a step takes does not depend on the seed. So each
 system trains to the end once a seed, over links without a rate, and its steps are timed over each link by short runs
-with the same networks and batches; seconds on a link are steps times what a step takes there.
+with the same networks and batches, in which systems take turns; seconds on a link are steps times what a step takes
+there, the median over turns.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,14 +20,17 @@ from ..progress import Doing
 from ..temporary import TemporaryFolder
 from ..topology import Topology, inside, open_topology, start_target
 from ..topology.link import UNSHAPED
-from .load import Child, ask, crew, receive_all
-from .training_ranks import Outcome, Phase, Run, mean_of, rank_main
+from .children import Child, ask, crew, receive_all
+from .training_ranks import Outcome, Phase, Run, rank_main, together
 from .training_systems import BASELINE, SYNC_EVERY, WARM_UP, why_not
 from .training_tasks import TASKS
 
 START_LIMIT_S, RUN_LIMIT_S = 240.0, 900.0
 EVALUATIONS = 20
 TIMED_STEPS = WARM_UP + 2 * SYNC_EVERY
+TURNS = 3
+"""So often each system's steps are timed over a link, with all others' between: machines are faster and slower from one
+minute to the next."""
 BROKEN_OFF = "broken off"
 TARGET_SHARE = 0.75
 """The target is what the baseline has reached after this share of its steps, in the mean over seeds."""
@@ -33,7 +38,8 @@ TARGET_SHARE = 0.75
 
 @dataclass
 class Found:
-    """Results of a task and system. ``curve``: step, mean loss and accuracy; ``phases``: warm-up and after, by link."""
+    """Results of a task and system. ``curve``: step, mean loss and accuracy; ``phases``: warm-up and after, by link,
+    medians of ``turns``."""
 
     task: str
     system: str
@@ -42,6 +48,14 @@ class Found:
     accuracies: list[float] = field(default_factory=list)
     phases: dict[str, tuple[Phase, Phase]] = field(default_factory=dict)
     failed: str | None = None
+    turns: dict[str, list[tuple[Phase, Phase]]] = field(default_factory=dict)
+
+    def timed(self, link: str, warm_up: Phase, steady: Phase) -> None:
+        """Take in a turn over a link."""
+        turns = self.turns.setdefault(link, [])
+        turns.append((warm_up, steady))
+        first, second = (together(of_turns, statistics.median) for of_turns in zip(*turns, strict=True))
+        self.phases[link] = first, second
 
     def at_step(self, link: str, step: int, value: Callable[[Phase], float]) -> float:
         """Seconds, or bytes, until a step is done."""
@@ -63,42 +77,41 @@ def _bytes(phase: Phase) -> float:
 
 
 def bench_training(
-    tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
-    progress: Doing, data: Path | None = None,
-) -> Iterator[Found]:  # fmt: skip
-    """Yield the results of each task and system; those until then, where it is interrupted (KeyboardInterrupt).
-    Needs root, for the links."""
-    found = {(task, system): Found(task, system, failed=why_not(system)) for task in tasks for system in systems}
+    found: list[Found], tasks: Sequence[str], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int,
+    steps: int | None, progress: Doing, data: Path | None = None,
+) -> None:  # fmt: skip
+    """Add the results of each task and system to ``found``; those until then, where it is interrupted. Needs root, for
+    the links."""
+    found += [Found(task, system, failed=why_not(system)) for task in tasks for system in systems]
     try:
-        _all_rounds(found, tasks, systems, links, workers, seeds, steps, progress, data)
+        _all_rounds(found, systems, links, workers, seeds, steps, progress, data)
     finally:
-        for one in found.values():
+        for one in found:
             if one.failed is None and not one.curve:
                 one.failed = BROKEN_OFF
-        yield from found.values()
 
 
 def rounds(links: Sequence[str]) -> int:
     """Number of rounds that `bench_training` tells of, for each system."""
-    return 1 + len(links)
+    return 1 + TURNS * len(links)
 
 
 def _all_rounds(
-    found: Mapping[tuple[str, str], Found], tasks: Sequence[str], systems: Sequence[str], links: Sequence[str],
-    workers: int, seeds: int, steps: int | None, progress: Doing, data: Path | None,
+    found: Sequence[Found], systems: Sequence[str], links: Sequence[str], workers: int, seeds: int, steps: int | None,
+    progress: Doing, data: Path | None,
 ) -> None:  # fmt: skip
     """Train to the end, and then time steps over each link."""
     # Of the links one may be unshaped, too.
-    for link, timed in [(UNSHAPED, False), *((link, True) for link in links)]:
+    for link, turns in [(UNSHAPED, 0), *((link, TURNS) for link in links)]:
         with ExitStack() as stack:
             topology = stack.enter_context(open_topology(workers, link))
             switch = stack.enter_context(start_target("software", topology, []))
             environment = {"INAGG_SWITCH": switch.control}
-            for system in systems:
-                mine = [found[task, system] for task in tasks if found[task, system].failed is None]
-                progress(f"{system}, {f'steps over {link}' if timed else 'to the end'}")
+            for turn, system in itertools.product(range(turns or 1), systems):
+                mine = [one for one in found if one.system == system and one.failed is None]
+                progress(f"{system}, {f'steps over {link}, turn {turn + 1} of {turns}' if turns else 'to the end'}")
                 try:
-                    _one_system(topology, environment, link if timed else None, system, mine, seeds, steps, data)
+                    _one_system(topology, environment, link if turns else None, system, mine, seeds, steps, data)
                 except (RuntimeError, TimeoutError) as error:
                     for one in mine:
                         one.failed = _told(str(error))
@@ -131,7 +144,8 @@ def _one_system(
             whole = steps or TASKS[one.task].steps
             if link is not None:
                 outcomes = run(Run(one.task, 0, TIMED_STEPS, None, data))
-                one.phases[link] = mean_of([o.warm_up for o in outcomes]), mean_of([o.steady for o in outcomes])
+                phases = zip(*((outcome.warm_up, outcome.steady) for outcome in outcomes), strict=True)
+                one.timed(link, *(together(of_ranks, statistics.mean) for of_ranks in phases))
                 continue
             every = max(SYNC_EVERY, whole // EVALUATIONS // SYNC_EVERY * SYNC_EVERY)
             curves = [run(Run(one.task, seed, whole, every, data))[0].curve for seed in range(seeds)]

@@ -65,10 +65,10 @@ def training(
     A small transformer on text (the sources of Python's standard library) and a CNN on handwritten digits, or a small
     ResNet on pictures of 32 x 32 (shapes that are made here, or CIFAR-10 from a folder): by Gloo in float32, bfloat16
     and float16, PowerSGD, post-local SGD, FSDP2 and DiLoCo; over the switch by nat8, dith8, nat4, tern, FSDP2 and
-    DiLoCo. Each trains to the end with each seed over links without a rate, and its steps are timed over each link;
-    seconds are steps times what a step takes there. The targets are what Gloo in float32 reached after three quarters
-    of its steps. Bytes are a worker's, both ways, with headers. Text and digits with all systems take about half an
-    hour, and so does cifar: name systems, and give it --seeds 1.
+    DiLoCo. Each trains to the end with each seed over links without a rate, and its steps are timed over each link, in
+    three turns; seconds are steps times what a step takes there. The targets are what Gloo in float32 reached after
+    three quarters of its steps. Bytes are a worker's, both ways, with headers. Text and digits with all systems take
+    about three quarters of an hour, and so does cifar: name systems, and give it --seeds 1.
     """
     from ..report.training import training_report
     from ..training.images import DataError, load_images
@@ -98,9 +98,8 @@ def training(
     found: list[Found] = []
     try:
         with measuring(rounds(rates) * len(systems), as_json) as progress:
-            for one in bench_training(tasks, systems, rates, workers, seeds, steps, progress, data):
-                found.append(one)  # what was measured is not lost if it is broken off
-    finally:
+            bench_training(found, tasks, systems, rates, workers, seeds, steps, progress, data)
+    finally:  # what was measured is not lost if it is broken off
         lines = list(lines_of(found, rates))
         if any("loss" in line or line["failed"] != BROKEN_OFF for line in lines):
             print_lines(lines, rates, workers, as_json)

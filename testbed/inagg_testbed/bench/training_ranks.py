@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..topology import Node
+from .children import gloo_rank, requests
 from .links import interface_bytes
-from .load import gloo_rank, requests
 
 if TYPE_CHECKING:
     from .training_systems import Place
@@ -148,8 +149,6 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     return Outcome(tuple(curve), (warm_up if warm_up.steps else steady).phase(), steady.phase())
 
 
-def mean_of(phases: list[Phase]) -> Phase:
-    """Over ranks."""
-    count = len(phases)
-    sums: list[Any] = [sum(getattr(p, name) for p in phases) for name in ("seconds", "bytes_up", "bytes_down")]
-    return Phase(*(total / count for total in sums))
+def together(phases: Sequence[Phase], middle: Callable[[list[float]], float]) -> Phase:
+    """One of several, such as those of all ranks: the ``middle`` of each of their numbers."""
+    return Phase(*map(middle, map(list, zip(*map(astuple, phases), strict=True))))

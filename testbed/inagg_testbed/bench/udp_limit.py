@@ -1,14 +1,15 @@
 """How fast this machine moves UDP datagrams when nobody computes anything: what a switch is measured against.
 
 `udp_echo_limit` runs real processes over loopback in the shape of an aggregation. n workers each keep a window of
-batches in flight to one echo process; as soon as it has a batch's worth of datagrams from every worker it sends one
+batches in flight to an echo process; as soon as it has a batch's worth of datagrams from every worker it sends one
 batch to each of them. So datagrams have the sizes, numbers and directions that they have around a switch, and nobody
-looks inside.
+looks inside. It is no upper limit: the echo is a loop of Python's, of a switch it is compiled.
 
 The load (`load.Workers`) can be pointed at a real switch, with a `Feed` that makes valid contributions.
 
 On two cores the system calls (4 us per batch) are not all: batches cross from one core's cache to the other's, and
-processes wait for a core. A large window lets each work for a while before it sleeps; see WINDOW.
+processes wait for a core. A large window lets each work for a while before it sleeps. Measured on two cores with
+windows of 2, 8, 16 and 32 batches, in M datagrams/s: 1.0, 2.6, 4.2, 4.5 with one worker; 1.5, 2.5, 2.6, 2.9 with four.
 """
 
 from __future__ import annotations
@@ -19,62 +20,64 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import numpy as np
 
-from inagg_link import Address, Link, UdpLink, datagrams_per_call
+from inagg_link import Address, Link, UdpLink
 
-from .load import RETRY_S, START_LIMIT_S, Child, ConstantFeed, Feed, Workers
+from .children import Child, receive_all
+from .load import RETRY_S, START_LIMIT_S, ConstantFeed, Workers
 
-__all__ = ["Echo", "EchoLimit", "Feed", "Workers", "plan", "udp_echo_limit"]
-
-FRAME_DATAGRAM_BYTES = 1472  # fills a 1500-byte frame
-# Batches in flight per worker. Measured on two cores with windows of 2, 8, 16, 32, in M datagrams/s: 1.0, 2.6, 4.2,
-# 4.5 with one worker; 1.5, 2.5, 2.6, 2.9 with four.
-WINDOW = 32
 # The kernel charges a socket more than the payload: 1.01 times for a full batch, 1.6 for a lone datagram.
 CHARGE = 1.6
 
 
-@dataclass(frozen=True, slots=True)
-class EchoLimit:
-    """Figures of one run. Rates are those of the echo process, after its warm-up."""
+class Load(NamedTuple):
+    """Datagrams that each worker sends and gets."""
 
-    workers: int
-    datagram_bytes: int
+    size: int
+    """Bytes of a contribution, and ``answer_size`` those of a result."""
+    answer_size: int
     batch_datagrams: int
     window: int
+    """Batches in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class EchoLimit:
+    """Figures of one run. Rates are those of the echo processes, each after its warm-up."""
+
+    load: Load
+    """The load as it was: see `plan`."""
     seconds: float
     datagrams_in: int
     datagrams_out: int
-    cpu_s: float
-    """of the echo process, user and system, while it was measured"""
-    workers_cpu_s: float
-    """of all workers, from start to stop"""
-    retries: int
-    kernel_drops: int | None
 
     def elements_per_s(self, lanes: int) -> float:
         """Elements received each second, `lanes` in each datagram: from n workers n times the elements of the sums."""
         return self.datagrams_in / self.seconds * lanes
 
 
-def plan(granted_bytes: int, workers: int, datagram_bytes: int, batch_datagrams: int, window: int) -> tuple[int, int]:
-    """Shrink a load until the windows of all workers fit the receive buffer of `granted_bytes` (as the kernel counts).
+RAISE_IT = "sysctl -w net.core.rmem_max=33554432"
+"""The command that lets the kernel grant larger receive buffers."""
 
-    Returns (datagrams per batch, batches in flight per worker). First the window shrinks, to 2, then the batch.
+
+def plan(granted_bytes: int, workers: int, load: Load) -> Load:
+    """Shrink a load until the windows of all workers fit the receive buffer of `granted_bytes` (as the kernel counts),
+    and a worker's results its own. First the window shrinks, to 2, then the batch.
 
     An unprivileged process on a stock Linux is granted 416 KiB, six full batches. ValueError: less than two datagrams
     per worker.
     """
-    room = int(granted_bytes / CHARGE) // (workers * datagram_bytes)  # datagrams per worker
+    room = int(granted_bytes / CHARGE) // max(workers * load.size, load.answer_size)  # datagrams per worker
     if room < 2:
         raise ValueError(
-            f"{workers} workers with two datagrams of {datagram_bytes} bytes in flight each do not fit a receive "
-            f"buffer of {granted_bytes} bytes; raise it: sysctl -w net.core.rmem_max=33554432"
+            f"{workers} workers with two datagrams of {load.size} bytes in flight each do not fit a receive "
+            f"buffer of {granted_bytes} bytes; raise it: {RAISE_IT}"
         )
-    window = min(window, max(2, room // batch_datagrams))
-    return min(batch_datagrams, room // window), window
+    window = min(load.window, max(2, room // load.batch_datagrams))
+    return load._replace(batch_datagrams=min(load.batch_datagrams, room // window), window=window)
 
 
 class Echo:
@@ -127,18 +130,16 @@ def _echo_process(connection: Connection, host: str, warm_up_s: float, seconds: 
     datagrams on: on a busy machine workers may need longer than a warm-up before they send."""
     with UdpLink((host, 0)) as link:
         connection.send((None, (link.address, link.granted_receive_buffer_bytes)))
-        peers, shape = connection.recv()
-        echo = Echo(link, peers, **shape)
+        peers, load = connection.recv()
+        echo = Echo(link, peers, **load._asdict())
         begun = _after(START_LIMIT_S / 2)
         echo.run(lambda: link.counters.datagrams_in > 0 or begun())
         echo.run(_after(warm_up_s))
         before = (link.counters.datagrams_in, link.counters.datagrams_out)
-        start_s, start_cpu_s = time.perf_counter(), time.process_time()
+        start_s = time.perf_counter()
         echo.run(_after(seconds))
-        elapsed_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
-        after = link.counters
-        moved = (after.datagrams_in - before[0], after.datagrams_out - before[1])
-        connection.send((None, (elapsed_s, cpu_s, *moved, after.kernel_drops)))
+        elapsed_s, after = time.perf_counter() - start_s, link.counters
+        connection.send((None, (elapsed_s, after.datagrams_in - before[0], after.datagrams_out - before[1])))
 
 
 def _after(seconds: float) -> Callable[[], bool]:
@@ -148,45 +149,36 @@ def _after(seconds: float) -> Callable[[], bool]:
 
 def udp_echo_limit(
     workers: int,
-    datagram_bytes: int = FRAME_DATAGRAM_BYTES,
+    load: Load,
     seconds: float = 2.0,
     *,
-    window: int = WINDOW,
+    shards: int = 1,
     warm_up_s: float = 0.2,
     host: str = "127.0.0.1",
 ) -> EchoLimit:
-    """Measure the limit with `workers` sender processes and one echo process; takes `seconds` and their start.
-
-    Datagrams of results are as large as those of contributions. `window`: batches in flight per worker. It, and the
-    datagrams of a batch, may become smaller where the kernel grants a small receive buffer: see the result, and `plan`.
+    """Measure the limit with `shards` echo processes, each with `workers` sender processes; takes `seconds` and their
+    start. The load may become smaller where the kernel grants a small receive buffer: see the result, and `plan`.
 
     ValueError: the load does not fit. RuntimeError, TimeoutError: a process failed. No process is left in any case.
     """
     limit_s = warm_up_s + seconds + START_LIMIT_S  # of which it waits for the first datagrams half at most
     with ExitStack() as stack:
-        server = Child("echo", _echo_process, host, warm_up_s, seconds)
-        stack.callback(server.close)
-        target, granted_bytes = server.receive(START_LIMIT_S)
-        batch_datagrams, window = plan(
-            granted_bytes, workers, datagram_bytes, datagrams_per_call(datagram_bytes), window
-        )
-        load = Workers(workers, target, size=datagram_bytes, window=window, limit_s=limit_s)
-        stack.enter_context(load)
-        shape = {"size": datagram_bytes, "answer_size": datagram_bytes}
-        server.send((load.addresses, shape | {"batch_datagrams": batch_datagrams, "window": window}))
-        load.start([partial(ConstantFeed, datagram_bytes, batch_datagrams, window)] * workers)
-        elapsed_s, cpu_s, datagrams_in, datagrams_out, kernel_drops = server.receive(limit_s)
-        reports = load.stop()
-    return EchoLimit(
-        workers=workers,
-        datagram_bytes=datagram_bytes,
-        batch_datagrams=batch_datagrams,
-        window=window,
-        seconds=elapsed_s,
-        datagrams_in=datagrams_in,
-        datagrams_out=datagrams_out,
-        cpu_s=cpu_s,
-        workers_cpu_s=sum(report.cpu_s for report in reports),
-        retries=sum(report.retries for report in reports),
-        kernel_drops=kernel_drops,
-    )
+        servers: list[Child] = []
+        groups: list[Workers] = []
+        for _ in range(shards):
+            servers.append(server := Child("echo", _echo_process, host, warm_up_s, seconds))
+            stack.callback(server.close)
+        for server in servers:
+            target, granted_bytes = server.receive(START_LIMIT_S)
+            load = plan(granted_bytes, workers, load)
+            group = Workers(workers, target, size=load.size, window=load.window, limit_s=limit_s)
+            groups.append(stack.enter_context(group))
+        for server, group in zip(servers, groups, strict=True):
+            server.send((group.addresses, load))
+        for group in groups:
+            group.start([partial(ConstantFeed, load.size, load.batch_datagrams, load.window)] * workers)
+        found = receive_all(servers, limit_s)
+        for group in groups:
+            group.stop()
+    elapsed_s, datagrams_in, datagrams_out = (sum(of_shards) for of_shards in zip(*found, strict=True))
+    return EchoLimit(load, elapsed_s / shards, datagrams_in, datagrams_out)

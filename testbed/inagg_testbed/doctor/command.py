@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -67,7 +68,7 @@ def doctor(switch: str, as_json: bool) -> int:
     checks: list[Callable[[], Iterator[Finding]]] = [*CHECKS]
     checks += [partial(check, environ) for check in CHECKS_OF_SWITCHES]
     for check in checks:
-        for finding in check():
+        for finding in findings_of(check):
             found.append(finding)
             if not as_json:
                 show(out, finding)
@@ -77,6 +78,16 @@ def doctor(switch: str, as_json: bool) -> int:
     else:
         click.echo("nothing is wrong" if not bad else f"{bad} to mend; after each line with an arrow, what to type")
     return int(bad > 0)
+
+
+def findings_of(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield those of a check; where a file that it looks at cannot be read, that is one."""
+    try:
+        yield from check()
+    except OSError as error:
+        name = getattr(check, "func", check).__name__.removeprefix("check_")
+        look = f"ls -ld {shlex.quote(str(error.filename))}" if error.filename else "sudo inagg doctor"
+        yield Finding(name, Verdict.WRONG, f"this check could not go on: {error}", look)
 
 
 def show(out: Console, finding: Finding) -> None:

@@ -118,8 +118,8 @@ def check_temporary() -> Iterator[Finding]:
 def check_kept() -> Iterator[Finding]:
     """Whether a calibration can be kept."""
     folder = cache.folder()
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.access(nearest, os.W_OK):
+    nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if os.path.isdir(nearest) and os.access(nearest, os.W_OK):
         yield Finding("kept measurements", Verdict.OK, str(folder))
     else:
         found = f"{folder} cannot be written: `inagg advise` measures anew each time"

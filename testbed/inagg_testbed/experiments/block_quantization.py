@@ -1,4 +1,4 @@
-"""Row 9: block quantization wins by the number of workers where d >> n^3, and loses where it is not."""
+"""Block quantization wins by the number of workers where d >> n^3, and loses where it is not."""
 
 from __future__ import annotations
 
@@ -139,5 +139,4 @@ EXPERIMENT = Experiment(
     "smaller it does not.",
     run=run,
     row=9,
-    takes=("workers", "dim"),
 )

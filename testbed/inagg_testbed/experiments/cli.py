@@ -21,14 +21,15 @@ from ..tables import console, print_table
 from . import registry
 from .model import Plot, Run, SettingsError
 from .page import Record, expected, record, shown, stored, write
+from .registry import EXPERIMENTS
 
 ALL = "all"
-ONE_COUNT = ("end-to-end", "digits", "smoothness", "two-way-iterations")
+LIST = "\n".join(f"  {name:<18}  {listed.line}" for name, listed in EXPERIMENTS.items())
 WITHIN = {True: "yes", False: "NO", None: "-"}
 
 
-@click.command()
-@click.argument("name", type=click.Choice([*registry.MODULES, ALL]), metavar="NAME")
+@click.command(epilog=f"\b\nNAME is one of\n{LIST}\n  {ALL:<18}  all of them\n")
+@click.argument("name", type=click.Choice([*EXPERIMENTS, ALL]), metavar="NAME")
 @click.option(
     "--seed",
     default=1,
@@ -69,38 +70,17 @@ def experiment(
 
     Exit status 1 if a figure is not within its tolerance. References that are our own are not compared where --workers,
     --dim or --data change what they were measured on.
-
-    \b
-    NAME is one of
-      second-moment        natural compression's second moment, exactly
-      re-encoding          the switch's re-encoding is natural compression, exactly
-      natural-dithering    natural dithering = C_nat after standard dithering, exactly
-      dithering-variance   variance of standard and natural dithering
-      mem-sgd              SGD with memory against SGD
-      mem-sgd-sparse       the same on sparse data; rate against d/k; gamma and shift
-      parallel-mem-sgd     lock-free processes with memory
-      terngrad             TernGrad through the switch against float32
-      diana                DIANA+ with varying steps against DIANA
-      block-quantization   where block quantization wins, and where not
-      end-to-end           two-way natural compression through the switch
-      noise                the noise terms alpha and beta, and measured noise
-      two-way-iterations   iterations against (w_W + 1)(w_M + 1)
-      smoothness           smoothness-aware methods on real data
-      smoothness-workers   the same by the number of workers, and by the clock
-      compressors          each compressor's error and bits, from real packets
-      digits               all compressors at equal bytes
-      all                  all of them
     """
     asked = {"workers": workers, "seeds": seeds, "dim": dim, "data": data}
     check_options(name, asked)
-    if name in ONE_COUNT and len(workers) > 1:
+    if name != ALL and EXPERIMENTS[name].one_count and len(workers) > 1:
         raise click.UsageError(f"{name} has one number of workers, not {len(workers)}")
     if out is not None:
         try:
             stored(out)  # before the work
         except SettingsError as error:
             raise click.UsageError(str(error)) from None
-    names = list(registry.MODULES) if name == ALL else [name]
+    names = list(EXPERIMENTS) if name == ALL else [name]
     records: list[Record] = []
     with Steps(as_json) as progress:
         for each in names:
@@ -121,7 +101,7 @@ def experiment(
                 print_figures(records[-1])
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
-                write(records[-1:], list(registry.MODULES), out)  # first: no picture that fails takes them along
+                write(records[-1:], list(EXPERIMENTS), out)  # first: no picture that fails takes them along
                 draw_all(outcome.plots, out)
     verdicts = [figure["within_tolerance"] for r in records for figure in r["figures"]]
     if None in verdicts and not as_json:
@@ -143,7 +123,7 @@ def why_not_compared(tiny: bool) -> str:
 def check_options(name: str, asked: Mapping[str, object]) -> None:
     """Raises click.UsageError for options that the experiment would not heed, or not both."""
     for option in (option for option, value in asked.items() if value):
-        takers = [each for each in registry.MODULES if option in registry.load(each).takes]
+        takers = [each for each, listed in EXPERIMENTS.items() if option in listed.takes]
         if name not in takers:
             raise click.UsageError(f"--{option} is not for {name}: it is for {', '.join(takers)}")
     if asked["dim"] and asked["data"]:

@@ -64,7 +64,8 @@ def drawn(compressor: Compressor, d: int, draws: int, dtype: npt.DTypeLike, sett
     """Errors on a Gaussian vector, in units of its root mean square; the theory's variances are not asked for."""
     x = settings.generator("mean", d).standard_normal(d).astype(dtype)
     errors = [np.sign(x) * (compressor(x, Key(settings.seed, step=step)) - x) for step in range(draws)]
-    return Rounding(np.concatenate(errors), np.ones(d * draws), d // 8)
+    # Neither draws depend on each other, nor coordinates of one.
+    return Rounding(np.concatenate(errors), np.ones(d * draws), d if d % 8 else d // 8)
 
 
 def error(compressor: Compressor, x: Floats, draws: int, seed: int, sigmas: int = SIGMAS) -> float:
@@ -221,7 +222,6 @@ def expected_bits(spec: str, elements: int) -> tuple[float, str]:
 EXPERIMENT = Experiment(
     name="compressors",
     title="What each compressor promises, and what it sends",
-    takes=("dim",),
     paper="Horvath et al. 2019, sections 2 and 4; Stich et al. 2018, section 2; Wen et al. 2017, section 3",
     claim="Every compressor is in its class: E|C(x) - x|^2 <= w |x|^2, or <= (1 - k/d) |x|^2; and sends so many bits.",
     run=run,

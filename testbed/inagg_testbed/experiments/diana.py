@@ -1,4 +1,4 @@
-"""Row 8: DIANA+ with varying steps against DIANA, on quadratics whose curvature is concentrated."""
+"""DIANA+ with varying steps against DIANA, on quadratics whose curvature is concentrated."""
 
 from __future__ import annotations
 
@@ -152,5 +152,4 @@ EXPERIMENT = Experiment(
     "fewer iterations than DIANA for n = 2, 4, 8, 16, and 14, 20, 29, 38 times fewer bits, set-up not counted.",
     run=run,
     row=8,
-    takes=("workers", "dim"),
 )

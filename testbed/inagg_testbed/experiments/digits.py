@@ -17,7 +17,7 @@ from ..training.model import DigitsCNN, seeded
 from .cluster import Traffic, job_format, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .rounding import Z_MAX
-from .training import Floats, Plan, train
+from .training import BATCH, Floats, Plan, check_batch, train
 
 LINK_BITS_PER_S = 100e6
 STEPS = 600
@@ -71,6 +71,7 @@ def run(settings: Run) -> Outcome:
     digits = load_digits()
     workers, budget, steps_max = (2, 0.8e6, 4) if settings.tiny else (4, 12e6, STEPS)
     (workers,) = settings.workers or (workers,)
+    check_batch(BATCH, workers)
     chosen = entries()[:2] if settings.tiny else entries()
     curves: list[tuple[Entry, list[tuple[Traffic, float]], list[float]]] = []
     with SwitchProcess() as switch:
@@ -195,7 +196,6 @@ def trained(
 EXPERIMENT = Experiment(
     name="digits",
     title="All compressors at equal bytes",
-    takes=("workers",),
     paper="Horvath et al. 2019, section 5; Stich et al. 2018, section 4; Wen et al. 2017, section 5",
     claim="At equal bytes on the wire, training with compressed gradients is ahead of training with 32 bits a "
     "gradient.",

@@ -1,4 +1,4 @@
-"""Row 4: the variance of standard over natural dithering with equally many levels."""
+"""The variance of standard over natural dithering with equally many levels."""
 
 from __future__ import annotations
 

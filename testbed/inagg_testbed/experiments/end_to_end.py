@@ -1,4 +1,4 @@
-"""Row 10: training with two-way natural compression, end to end through the software switch."""
+"""Training with two-way natural compression, end to end through the software switch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..training.model import DigitsCNN, seeded
 from .cluster import Cluster, bytes_up, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .rounding import Z_MAX, Rounding, switched
-from .training import Plan, Sum, float_sum, train
+from .training import BATCH, Plan, Sum, check_batch, float_sum, train
 
 FLOAT_BYTES = 4
 
@@ -56,6 +56,7 @@ def run(settings: Run) -> Outcome:
     outcome = Outcome()
     training, testing = load_digits()
     (workers,) = settings.workers or (2 if settings.tiny else 4,)
+    check_batch(BATCH, workers)
     epochs, seeds = (1, 1) if settings.tiny else (10, settings.seeds or 8)
     natural = Natural()
     floats: list[float] = []
@@ -179,5 +180,4 @@ EXPERIMENT = Experiment(
     "float32, with a quarter of the bytes.",
     run=run,
     row=10,
-    takes=("workers", "seeds"),
 )

@@ -1,4 +1,4 @@
-"""Row 5: SGD with memory against SGD, on the parity of handwritten digits."""
+"""SGD with memory against SGD, on the parity of handwritten digits."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Run:
     tiny: bool = False
     """In seconds, for tests: the same code on less of everything. Its figures are compared with nothing."""
     workers: tuple[int, ...] = ()
-    """Instead of the experiment's own, if it `Experiment.takes` them; several where it compares several."""
+    """Instead of the experiment's own, if it takes them (`registry.Listed`); several where it compares several."""
     seeds: int | None = None
     """How many runs, likewise, from ``seed`` on."""
     dim: int | None = None
@@ -190,5 +190,3 @@ class Experiment:
     run: Callable[[Run], Outcome]
     row: int | None = None
     """Its number among the ten claims that the project set out to show."""
-    takes: tuple[str, ...] = ()
-    """Fields of a `Run` that it heeds, of ``workers``, ``seeds``, ``dim`` and ``data``."""

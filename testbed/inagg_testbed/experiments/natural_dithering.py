@@ -1,4 +1,4 @@
-"""Row 3: natural dithering has the distribution of natural compression after standard dithering."""
+"""Natural dithering has the distribution of natural compression after standard dithering."""
 
 from __future__ import annotations
 

@@ -167,7 +167,6 @@ EXPERIMENT = Experiment(
     name="noise",
     title="Noise terms of two-way compression",
     paper="Horvath et al. 2019, section 3.2, theorem 9",
-    takes=("workers",),
     claim="E|g|^2 <= alpha + beta |grad f|^2 for the gradient g that comes back from the aggregator.",
     run=run,
 )

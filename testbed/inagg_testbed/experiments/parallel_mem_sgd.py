@@ -1,4 +1,4 @@
-"""Row 6: Parallel-Mem-SGD, lock-free, on this machine's cores."""
+"""Parallel-Mem-SGD, lock-free, on this machine's cores."""
 
 from __future__ import annotations
 
@@ -157,5 +157,4 @@ EXPERIMENT = Experiment(
     claim="Lock-free processes with a memory each are faster in proportion to the cores, and reach the same loss.",
     run=run,
     row=6,
-    takes=("workers", "dim", "data"),
 )

@@ -1,5 +1,4 @@
-"""Row 2: what the switch makes of a sum is natural compression of that sum: of the reference codec exactly, and of the
-switch that runs."""
+"""The switch makes of a sum its natural compression: of the reference codec exactly, and of the switch that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 1: the second moment of natural compression, of the reference codec exactly and of the encoder that ships."""
+"""The second moment of natural compression, of the reference codec exactly and of the encoder that ships."""
 
 from __future__ import annotations
 

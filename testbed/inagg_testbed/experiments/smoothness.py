@@ -167,5 +167,4 @@ EXPERIMENT = Experiment(
     claim="With matrices from each worker's own data, DIANA+ needs fewer rounds and fewer bits than DIANA, set-up "
     "included; DCGD+ stops in a neighbourhood of the minimum.",
     run=run,
-    takes=("workers", "data"),
 )

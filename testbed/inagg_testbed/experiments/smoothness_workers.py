@@ -194,5 +194,4 @@ EXPERIMENT = Experiment(
     claim="DIANA+ with matrices needs fewer iterations than DIANA by the ratio of their step sizes, for 2 to 16 "
     "workers, and less time although each step multiplies by a matrix.",
     run=run,
-    takes=("workers", "data"),
 )

@@ -1,4 +1,4 @@
-"""Row 7: TernGrad through the switch, on an MLP for the digits."""
+"""TernGrad through the switch, on an MLP for the digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..training.model import DigitsCNN, seeded
 from .cluster import Cluster, open_cluster
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .rounding import Rounding
-from .training import DigitsMLP, Plan, Sum, float_sum, train
+from .training import DigitsMLP, Plan, Sum, check_batch, float_sum, train
 
 APART = 1000
 """The number of a vector that is none of the model's."""
@@ -148,6 +148,7 @@ def run(settings: Run) -> Outcome:
     outcome = Outcome()
     training, testing = load_digits()
     counts = settings.workers or ((2,) if settings.tiny else (2, 4, 16))
+    check_batch(BATCH, *counts)
     epochs, seeds = (1, 1) if settings.tiny else (EPOCHS, settings.seeds or 2)
     compressor = CLIPPED
     total, done = 2 * seeds * len(counts), 0
@@ -239,5 +240,4 @@ EXPERIMENT = Experiment(
     "and 16 workers, and sums of N workers have exactly 2N + 1 levels.",
     run=run,
     row=7,
-    takes=("workers", "seeds"),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,18 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from inagg_wire.formats import CHILDREN_MAX
+
 from ..training.data import Digits
+from .model import SettingsError
 
 Floats = npt.NDArray[np.float32]
 Sum = Callable[[Sequence[Sequence[Floats]]], Sequence[Floats]]
 """Gradients by worker and parameter, flat, to their sums by parameter."""
+
+
+BATCH: Final = 64
+"""A batch of all workers together, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,7 @@ class Plan:
 
     workers: int
     epochs: int
-    batch: int = 64
+    batch: int = BATCH
     learning_rate: float = 0.05
     momentum: float = 0.9
     decay: bool = False
@@ -36,6 +44,14 @@ class Plan:
     seed: int = 0
     adam: bool = False
     """In the place of SGD with momentum."""
+
+
+def check_batch(batch: int, *counts: int) -> None:
+    """Raises SettingsError unless so many workers, each of ``counts``, can share a batch equally."""
+    for workers in counts:
+        if batch % workers:
+            these = ", ".join(str(n) for n in range(1, batch + 1) if batch % n == 0 and n <= CHILDREN_MAX)
+            raise SettingsError(f"{workers} workers cannot share a batch of {batch} equally: give one of {these}")
 
 
 def float_sum(vectors: Sequence[Sequence[Floats]]) -> list[Floats]:
@@ -53,10 +69,9 @@ def train(
     """Train ``model``; ``after_step`` gets the number of the step, from 1, and says whether to go on. Returns the
     steps.
 
-    Raises ValueError if the workers cannot share a batch equally.
+    Raises SettingsError as `check_batch`.
     """
-    if plan.batch % plan.workers:
-        raise ValueError(f"{plan.workers} workers cannot share a batch of {plan.batch} equally")
+    check_batch(plan.batch, plan.workers)
     parameters = list(model.parameters())
     torch.set_num_threads(1)  # as for BLAS: see the package
     optimizer: torch.optim.Optimizer

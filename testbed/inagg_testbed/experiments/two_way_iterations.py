@@ -142,5 +142,4 @@ EXPERIMENT = Experiment(
     claim="SGD with C_W on the workers and C_M on the aggregator takes (w_W + 1)(w_M + 1) times as many iterations "
     "where the gradients' noise rules.",
     run=run,
-    takes=("workers", "dim"),
 )

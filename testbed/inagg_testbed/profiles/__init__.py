@@ -23,4 +23,4 @@ def profile(name: str) -> Profile:
     from .zoo import ZOO
 
     entry = ZOO[name]
-    return make_profile(name, entry.title, entry.example, entry.batch, entry.make, lambda: entry.inputs(1))
+    return make_profile(entry.batch, entry.make, lambda: entry.inputs(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from multiprocessing.connection import Connection
 
 from .. import cache
-from ..bench.load import Child, crew
+from ..bench.children import Child, crew
 from .compute import Compute, measured
 from .profile import Gradient
 

@@ -34,10 +34,6 @@ class Bucket:
 class Profile:
     """A network as seen by communication. FLOPs count a multiplication and an addition as two, of one example."""
 
-    name: str
-    title: str
-    example: str
-    """Description of one example of a batch."""
     batch: int
     """Examples per worker and step, if nothing else is said."""
     gradients: tuple[Gradient, ...]

@@ -52,14 +52,12 @@ def trace(model: nn.Module, inputs: torch.Tensor, clock: Callable[[], float]) ->
             hook.remove()
 
 
-def make_profile(
-    name: str, title: str, example: str, batch: int, make: Callable[[], nn.Module], inputs: Callable[[], torch.Tensor]
-) -> Profile:
+def make_profile(batch: int, make: Callable[[], nn.Module], inputs: Callable[[], torch.Tensor]) -> Profile:
     """Profile what ``make`` makes, on torch's meta device: shapes and FLOPs, no memory, no arithmetic. ``inputs`` makes
     one example."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         seen = trace(make(), inputs(), counter.get_total_flops)
-    return Profile(name, title, example, batch, seen.gradients(), int(seen.forward), int(seen.backward))
+    return Profile(batch, seen.gradients(), int(seen.forward), int(seen.backward))
 
 
 def measure(model: nn.Module, inputs: torch.Tensor, runs: int = 2) -> Trace:

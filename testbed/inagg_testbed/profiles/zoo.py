@@ -17,8 +17,6 @@ from .models.resnet import ResNet50, ResNet110
 class Entry(NamedTuple):
     """A network. ``inputs`` makes a batch of so many examples, on the default device."""
 
-    title: str
-    example: str
     batch: int
     make: Callable[[], nn.Module]
     inputs: Callable[[int], torch.Tensor]
@@ -34,10 +32,10 @@ def tokens(length: int) -> Callable[[int], torch.Tensor]:
 
 # Batches as they are used with one small GPU per worker.
 ZOO = {
-    "alexnet": Entry("AlexNet", "picture of 224 x 224", 128, AlexNet, images(224)),
-    "vgg11": Entry("VGG-11", "picture of 224 x 224", 32, VGG11, images(224)),
-    "resnet50": Entry("ResNet-50", "picture of 224 x 224", 32, ResNet50, images(224)),
-    "resnet110": Entry("ResNet-110", "picture of 32 x 32", 128, ResNet110, images(32)),
-    "gpt2": Entry("GPT-2 small", "text of 1024 tokens", 4, GPT2, tokens(1024)),
+    "alexnet": Entry(128, AlexNet, images(224)),
+    "vgg11": Entry(32, VGG11, images(224)),
+    "resnet50": Entry(32, ResNet50, images(224)),
+    "resnet110": Entry(128, ResNet110, images(32)),
+    "gpt2": Entry(4, GPT2, tokens(1024)),
 }
 assert tuple(ZOO) == NAMES

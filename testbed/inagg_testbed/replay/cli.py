@@ -39,7 +39,7 @@ def replay(file: Path, core: str, as_json: bool) -> int:
     try:
         for number, name in enumerate(CORES if core == "both" else (core,)):
             same = _replay(file, name, as_json, tell_of_it=number == 0) and same
-    except (RecordingError, OSError) as error:
+    except RecordingError as error:
         raise click.BadParameter(str(error), param_hint="FILE") from None
     return 0 if same else 1
 
@@ -49,6 +49,7 @@ def _replay(file: Path, name: str, as_json: bool, tell_of_it: bool) -> bool:
     sequence = events(file)
     begin = next(sequence)
     assert isinstance(begin, Begin)
+    core = make_core(name, begin)  # its code may have to be loaded, or compiled
     start_s = time.monotonic()
     runs: list[Run] = []
 
@@ -61,7 +62,7 @@ def _replay(file: Path, name: str, as_json: bool, tell_of_it: bool) -> bool:
     with said() as say:
         result = Comparison()
         shown_s = start_s
-        for result in compare(make_core(name, begin), noting_runs()):
+        for result in compare(core, noting_runs()):
             if time.monotonic() - shown_s > SHOW_EVERY_S:
                 shown_s = time.monotonic()
                 say(f"{NAMES[name]}: replaying; {result.received:,} datagrams so far")

@@ -83,7 +83,7 @@ Event = Begin | Bind | Unbind | Received | Sent | End | Run
 
 
 def events(path: Path) -> Iterator[Event]:
-    """The events of a recording, in order: first `Begin`, and one `End`. Raises `RecordingError`; OSError."""
+    """The events of a recording, in order: first `Begin`, and one `End`. Raises `RecordingError`."""
     begin: Begin | None = None
     ended = False
     batch: list[CapturedDatagram] = []
@@ -131,6 +131,8 @@ def _whole_datagrams(path: Path) -> Iterator[CapturedDatagram | str]:
             datagram = next(datagrams)
         except StopIteration:
             return
+        except OSError as error:
+            raise RecordingError(str(error)) from None
         except CaptureError as error:
             if first:
                 raise RecordingError(str(error)) from None
@@ -147,7 +149,8 @@ def _together(last: CapturedDatagram, now: CapturedDatagram) -> bool:
 
 
 def _received(batch: list[CapturedDatagram], first: int) -> Received:
-    data = np.frombuffer(b"".join(datagram.payload for datagram in batch), np.uint8)
+    # Writable, as what a socket receives: for another kind Numba would compile the aggregator once more.
+    data = np.frombuffer(bytearray(b"".join(datagram.payload for datagram in batch)), np.uint8)
     return Received(data, len(batch[0].payload), batch[0].source, first)
 
 

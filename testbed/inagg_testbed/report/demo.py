@@ -97,7 +97,7 @@ def measure_throughput(
     progress: Doing = lambda _: None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A few all-reduces for the report, through the switch and with Gloo: lines of `inagg bench allreduce --json`.
-    ``progress`` is told each of `THROUGHPUT_BYTES`.
+    ``progress`` is told of the start of the workers, and of each of `THROUGHPUT_BYTES`.
 
     With ``racks`` through the tree and through one switch behind the trunks, which serves `CHILDREN_MAX` workers: none
     for more.

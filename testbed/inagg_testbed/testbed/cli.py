@@ -3,7 +3,6 @@ and in `topology`."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 
 from inagg_link.signals import Deferred
-from inagg_testbed.cli import need_working_folder
+from inagg_testbed.cli import did_you_mean, need_working_folder
 from inagg_testbed.option_types import json_option
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table
@@ -63,9 +62,8 @@ class DefaultGroup(click.Group):
         if args and args[0] not in (*self.commands, *self.get_help_option_names(ctx)):
             word = args[0]
             if not word.startswith("-") and shutil.which(word) is None and not ctx.resilient_parsing:
-                near = difflib.get_close_matches(word, self.commands, 1)
-                meant = f"Did you mean {near[0]!r}?" if near else f"Subcommands: {', '.join(self.commands)}"
-                ctx.fail(f"{word!r} is no subcommand, and no program that can be run here. {meant}")
+                meant = did_you_mean(word, self.commands) or f" Subcommands: {', '.join(self.commands)}"
+                ctx.fail(f"{word!r} is no subcommand, and no program that can be run here.{meant}")
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

@@ -93,6 +93,6 @@ class Topology:
 
 
 def inside(connection: Connection, node: Node, main: Callable[..., None], *args: Any) -> None:
-    """Main function of a child process (`bench.load.Child`): ``main(connection, *args)`` on ``node``."""
+    """Main function of a child process (`bench.children.Child`): ``main(connection, *args)`` on ``node``."""
     node.enter()
     main(connection, *args)

@@ -15,8 +15,7 @@ from inagg_testbed.signals import terminated_like_ctrl_c
 from inagg_wire.formats import CHILDREN_MAX
 
 from . import namespaces
-from .base import MANAGEMENT_PORT as MANAGEMENT_PORT
-from .base import Node, Topology, TopologyError, Wiring
+from .base import MANAGEMENT_PORT, Node, Topology, TopologyError, Wiring
 from .link import LinkSpec
 from .processes import Process, end_all, processes_of
 from .state import PREFIX, State, check_name

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -22,6 +24,7 @@ from inagg_testbed.advise.predict import advice, predict
 from inagg_testbed.advise.racks import Racks
 from inagg_testbed.advise.wire import bytes_per_element
 from inagg_testbed.advise.without import bounds, powersgd_elements
+from inagg_testbed.bench.step_ranks import StepRun
 from inagg_testbed.profiles import profile
 from inagg_testbed.profiles.compute import Compute
 from inagg_testbed.progress import said
@@ -235,7 +238,9 @@ def test_a_calibration_is_found_again() -> None:
     assert fitted == pytest.approx([s.seconds for s in found.samples], rel=1e-9)
 
 
-def test_a_calibration_tells_of_as_many_steps_as_it_says() -> None:
+def test_a_calibration_tells_of_as_many_steps_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = SimpleNamespace(run=lambda *_: StepRun((0.1,), 1e3, 0.1, 0.1, 0.5, 0.0, 1e-3), foreign_load=0.0)
+    monkeypatch.setattr("inagg_testbed.bench.step_ranks.open_step_ranks", lambda *_: nullcontext(ranks))
     plan, told = Plan(2, None, ("nat8",), (1 << 10,)), list[str]()
     calibrate.measure(plan, told.append)
     assert (told[0], told[-1], len(told)) == ("starting 2 workers", "2 workers, 4 KiB, nat8", plan.steps)

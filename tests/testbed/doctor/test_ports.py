@@ -6,7 +6,6 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from tests.switch.service.certificates import Authority
@@ -38,11 +37,19 @@ def free() -> int:
         return int(sock.getsockname()[1])
 
 
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[tuple[SwitchProcess, dict[str, str]]]:
+@pytest.fixture(scope="module")
+def switch() -> Iterator[SwitchProcess]:
+    """One that answers everybody."""
+    with SwitchProcess() as switch:
+        yield switch
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SwitchProcess, dict[str, str]]]:
     """A switch with TLS and a secret, and what a worker must know of it."""
-    authority = Authority(tmp_path, "authority")
-    pair, secrets = authority.issue("switch"), tmp_path / "secrets"
+    folder = tmp_path_factory.mktemp("guarded")
+    authority = Authority(folder, "authority")
+    pair, secrets = authority.issue("switch"), folder / "secrets"
     secrets.write_text(SECRET)
     options = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), "--secret-file", str(secrets))
     with SwitchProcess(*options, control="0.0.0.0:0", data="0.0.0.0:0") as switch:
@@ -72,10 +79,11 @@ def test_ports_that_another_program_has_are_found(monkeypatch: pytest.MonkeyPatc
     assert "TCP" not in found.found
 
 
-def test_a_switch_that_nobody_has_named_is_found_at_the_usual_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    with SwitchProcess() as switch:
-        take(monkeypatch, switch.control, switch.data)
-        assert only(check_ports({})).found == f"an inagg switch serves at {switch.control}"
+def test_a_switch_that_nobody_has_named_is_found_at_the_usual_port(
+    monkeypatch: pytest.MonkeyPatch, switch: SwitchProcess
+) -> None:
+    take(monkeypatch, switch.control, switch.data)
+    assert only(check_ports({})).found == f"an inagg switch serves at {switch.control}"
 
 
 def test_a_switch_with_tls_and_a_secret_is_no_other_program(
@@ -109,18 +117,21 @@ def test_who_cannot_know_whether_it_is_a_switch_says_so(
     assert "speaks TLS: it may be a switch" in found.found
 
 
-def test_the_usual_data_port_may_be_that_of_a_switch_elsewhere(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+def test_the_usual_data_port_may_be_that_of_a_switch_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, free: int, switch: SwitchProcess
+) -> None:
     """As after `inagg switch --listen 127.0.0.1:48100`."""
-    with SwitchProcess() as switch:
-        take(monkeypatch, free, switch.data)
-        assert only(check_ports({"INAGG_SWITCH": switch.control})) == Finding(
-            "ports", Verdict.OK, f"an inagg switch serves at {switch.control}"
-        )
-        assert "that INAGG_SWITCH does not name" in only(check_ports({})).found
+    take(monkeypatch, free, switch.data)
+    assert only(check_ports({"INAGG_SWITCH": switch.control})) == Finding(
+        "ports", Verdict.OK, f"an inagg switch serves at {switch.control}"
+    )
+    assert "that INAGG_SWITCH does not name" in only(check_ports({})).found
 
 
-def test_a_switch_is_not_blamed_for_the_port_that_another_program_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    with SwitchProcess() as switch, closing(bound(socket.SOCK_DGRAM)) as taken:
+def test_a_switch_is_not_blamed_for_the_port_that_another_program_has(
+    monkeypatch: pytest.MonkeyPatch, switch: SwitchProcess
+) -> None:
+    with closing(bound(socket.SOCK_DGRAM)) as taken:
         take(monkeypatch, switch.control, taken.getsockname()[1])
         found = only(check_ports({"INAGG_SWITCH": switch.control}))
     assert found.verdict is Verdict.WRONG
@@ -128,12 +139,11 @@ def test_a_switch_is_not_blamed_for_the_port_that_another_program_has(monkeypatc
 
 
 def test_the_switch_of_the_command_line_is_asked_for_its_ports(
-    monkeypatch: pytest.MonkeyPatch, free: int, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, free: int, switch: SwitchProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "CHECKS", [])
     monkeypatch.delenv("INAGG_SWITCH", raising=False)
-    with SwitchProcess() as switch:
-        take(monkeypatch, free, switch.data)
-        run(make_root(COMMANDS), ["doctor", "--json", "--switch", switch.control])
+    take(monkeypatch, free, switch.data)
+    run(make_root(COMMANDS), ["doctor", "--json", "--switch", switch.control])
     found = {one["check"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert found["ports"] == "ok"

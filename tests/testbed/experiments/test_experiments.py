@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,10 +41,16 @@ def tiered(names: Iterable[str], quick: Collection[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
-@pytest.mark.parametrize("name", tiered(registry.MODULES, quick=["end-to-end"]))
-def test_a_tiny_run_gives_figures_with_reasons_and_plots_with_units(name: str) -> None:
+@cache
+def tiny(name: str) -> tuple[Outcome, list[float]]:
+    """A tiny run of an experiment, and the progress that it told."""
     shares: list[float] = []
-    outcome = registry.load(name).run(Run(tiny=True, progress=lambda share, doing: shares.append(share)))
+    return registry.load(name).run(Run(seed=5, tiny=True, progress=lambda share, doing: shares.append(share))), shares
+
+
+@pytest.mark.parametrize("name", tiered(registry.EXPERIMENTS, quick=["end-to-end"]))
+def test_a_tiny_run_gives_figures_with_reasons_and_plots_with_units(name: str) -> None:
+    outcome, shares = tiny(name)
     assert outcome.figures
     assert len({figure.name for figure in outcome.figures}) == len(outcome.figures)
     for figure in outcome.figures:
@@ -59,21 +66,21 @@ def test_a_tiny_run_gives_figures_with_reasons_and_plots_with_units(name: str) -
 
 @pytest.mark.parametrize("name", EXACT)
 def test_what_is_enumerated_is_exact_at_any_size(name: str) -> None:
-    for figure in registry.load(name).run(Run(tiny=True)).figures:
+    for figure in tiny(name)[0].figures:
         if figure.tolerance == 0:
             assert figure.within_tolerance
 
 
-@pytest.mark.parametrize("name", tiered((n for n in registry.MODULES if n not in NOT_REPEATABLE), quick=[]))
+@pytest.mark.parametrize("name", tiered((n for n in registry.EXPERIMENTS if n not in NOT_REPEATABLE), quick=[]))
 def test_the_same_seed_gives_the_same_figures_to_the_bit(name: str) -> None:
-    first, second = (registry.load(name).run(Run(seed=5, tiny=True)) for _ in range(2))
+    first, second = tiny(name)[0], registry.load(name).run(Run(seed=5, tiny=True))
     untimed = [[f for f in outcome.figures if not f.timed] for outcome in (first, second)]
     assert untimed[0] == untimed[1]
     assert first.plots == second.plots
 
 
 def test_the_ten_rows_are_all_there() -> None:
-    assert sorted(row for name in registry.MODULES if (row := registry.load(name).row) is not None) == list(ROWS)
+    assert sorted(row for name in registry.EXPERIMENTS if (row := registry.load(name).row) is not None) == list(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,7 @@ def run_of_one_figure(monkeypatch: pytest.MonkeyPatch, source: Source, *argument
         outcome.add("far off", 3.0, 1.0, 0.1, source, "because")
         return outcome
 
-    found = Experiment("diana", "Title", "Some paper", "It is so.", missed, takes=("workers",))
+    found = Experiment("diana", "Title", "Some paper", "It is so.", missed)
     monkeypatch.setattr(registry, "load", lambda name: found)
     done = CliRunner().invoke(experiment, ["diana", "--json", *arguments], standalone_mode=False)
     return done.return_value, json.loads(done.stdout)
@@ -190,7 +197,7 @@ def test_a_dimension_of_ones_own() -> None:
 
 def test_help_names_every_experiment() -> None:
     shown = CliRunner().invoke(experiment, ["--help"]).output
-    for name in (*registry.MODULES, ALL):
+    for name in (*registry.EXPERIMENTS, ALL):
         assert f"  {name} " in shown
 
 
@@ -317,6 +324,6 @@ def test_a_mean_error_is_told_in_its_standard_errors() -> None:
 
 def test_a_table_says_what_papers_show_and_the_experiments_do_not() -> None:
     shown = table()
-    assert all(f"`{name}`" in shown for name in registry.MODULES)
+    assert all(f"`{name}`" in shown for name in registry.EXPERIMENTS)
     assert any(each.verdict == NO for each in SHOWN)
     assert all(each.ours for each in SHOWN)

@@ -10,9 +10,6 @@ from inagg_testbed.profiles.profile import Gradient, Profile
 MIB = 1 << 18
 """Elements of float32."""
 PROFILE = Profile(
-    "x",
-    "X",
-    "nothing",
     2,
     (Gradient("b", 2 * MIB, 0.25), Gradient("a", 3 * MIB, 1.0)),
     forward_flops=100,

@@ -75,7 +75,7 @@ def test_a_bucket_is_ready_with_its_last_gradient() -> None:
 
 
 def test_flops_of_a_layer_are_exact() -> None:
-    made = make_profile("x", "", "", 1, lambda: nn.Linear(5, 7, bias=False), lambda: torch.zeros(3, 5))
+    made = make_profile(1, lambda: nn.Linear(5, 7, bias=False), lambda: torch.zeros(3, 5))
     assert made.forward_flops == 2 * 3 * 5 * 7
     assert made.backward_flops == 2 * 3 * 5 * 7  # no gradient of the input is asked for
     assert made.flops == made.forward_flops + made.backward_flops
