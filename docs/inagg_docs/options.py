@@ -39,11 +39,11 @@ OF_PYTORCH: Final = (
     ("`rejoin_limit_s`", "INAGG_REJOIN_LIMIT", "10", "As above. The job does not wait for a rank whose process "
      "was killed; after a restart of the switch, 30 s longer."),
     ("`timeout_s`", "INAGG_TIMEOUT", "the group's", "As above, and never longer than the group's."),
-    ("", "INAGG_BLOCKING_WAIT", "0", "1: `work.wait()` of a CUDA tensor makes the host wait, and raises what goes "
-     "wrong."),
+    ("", "INAGG_BLOCKING_WAIT", "0", "1 (or true, yes, on): `work.wait()` of a CUDA tensor makes the host wait, and "
+     "raises what goes wrong."),
     ("", "INAGG_CUDA_INNER", "nccl", "What takes CUDA tensors that the switch does not: `gloo` where ranks share a "
      "GPU, which NCCL refuses."),
-    ("", "INAGG_SUMMARY", "0", "1: print counters to stderr when a group ends."),
+    ("", "INAGG_SUMMARY", "0", "1 (or true, yes, on): print counters to stderr when a group ends."),
 )  # fmt: skip
 
 

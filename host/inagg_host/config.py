@@ -37,7 +37,7 @@ _KINDS: dict[str, tuple[type, Callable[[Any], Any], str]] = {
 """A field's type to what is taken for it, what becomes of that (numpy has numbers of its own), and words for it."""
 
 _TRUTHS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
-"""What a variable that is one of yes or no may say."""
+"""Words for yes and no in a variable."""
 
 
 class ConfigError(ValueError):

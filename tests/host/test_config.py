@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from inagg_host.config import TIME_MAX_S, VARIABLES, Config, ConfigError, literal_host
+from inagg_host.config import TIME_MAX_S, VARIABLES, Config, ConfigError, flag, literal_host
+from inagg_host.membership.calls import SessionError
+from inagg_host.membership.session import Session
 
 
 def config(**fields: Any) -> Config:
@@ -36,8 +40,22 @@ def test_a_time_for_ever_is_one_that_can_be_waited(name: str, time_s: float) -> 
     ],
 )  # fmt: skip
 def test_what_is_no_address_of_a_switch_is_refused(switch: str, why: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^switch .*: give host:port of its control service.*({why})"):
+    with pytest.raises(ConfigError, match=rf"^switch \(INAGG_SWITCH\) is .*: give host:port of.*({why})"):
         Config(switch=switch, rank=0, workers=1)
+
+
+def test_a_name_that_stands_for_no_address_is_an_error_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    nowhere = Config(switch="no-such-host.invalid:47100", rank=0, workers=1, reconnect_s=0.02)
+    session = Session(nowhere, lambda _: None, lambda _: None, lambda: None, lambda: None)
+    with (
+        closing(session),
+        pytest.raises(SessionError, match=r"no way to .* not known\. INAGG_SWITCH says where it is$"),
+    ):
+        session.local_host()
 
 
 @pytest.mark.parametrize(
@@ -47,6 +65,43 @@ def test_addresses_of_switches_are_taken(switch: str) -> None:
     assert Config(switch=switch, rank=0, workers=1).switches == tuple(switch.split(", "))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("timeout_s", float("nan"), "seconds above 0"), ("join_timeout_s", 0.0, "seconds above 0"),
+        ("reconnect_s", 0.0, "seconds above 0"), ("heartbeat_limit_s", float("nan"), "seconds, not below 0"),
+        ("rejoin_limit_s", -1.0, "seconds, not below 0"), ("window", 0, "blocks"), ("seed", -1, "32 bits"),
+        ("lanes", 13, "a multiple of 8"), ("format", "fp16", "choose one of nat8"), ("policy", "retry", "choose raise"),
+        ("timeout_s", "300", "a number"), ("certificate", "file", "both or neither"), ("job", 3, "give text"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_variable(name: str, value: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"\b{name}\b.*{why}") as caught:
+        config(**{name: value})
+    assert VARIABLES[name] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        *((text, True) for text in ("1", "true", "True", "YES", "on", " 1 ")),
+        *((text, False) for text in ("0", "false", "no", "Off", "")),
+    ],
+)
+def test_yes_and_no_may_be_said_in_several_ways(text: str, truth: bool) -> None:
+    assert flag("ANY", {"ANY": text}) is truth
+
+
+def test_a_variable_that_is_not_set_says_no() -> None:
+    assert not flag("ANY", {})
+
+
+@pytest.mark.parametrize("text", ["2", "y", "maybe", "-1", " "])
+def test_what_is_neither_yes_nor_no_is_refused_with_what_to_give(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"^ANY='{text}': give 1 or 0"):
+        flag("ANY", {"ANY": text})
+
+
 @pytest.mark.parametrize("job", ["\udcff", "two\nlines"])
 def test_a_name_that_cannot_be_sent_is_refused(job: str) -> None:
     with pytest.raises(ConfigError, match="INAGG_JOB"):
@@ -54,7 +109,7 @@ def test_a_name_that_cannot_be_sent_is_refused(job: str) -> None:
 
 
 def test_truth_is_no_number() -> None:
-    with pytest.raises(ConfigError, match="seed is True: give an integer"):
+    with pytest.raises(ConfigError, match=r"seed \(INAGG_SEED\) is True: give an integer"):
         config(seed=True)
 
 

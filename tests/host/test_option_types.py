@@ -63,7 +63,7 @@ def test_an_option_of_the_hook_is_checked_by_mypy() -> None:
 
 
 def test_a_value_of_another_type_is_refused_by_mypy_and_with_what_it_should_be() -> None:
-    with pytest.raises(ConfigError, match="timeout_s is '300': give a number"):
+    with pytest.raises(ConfigError, match=r"^timeout_s \(INAGG_TIMEOUT\) is '300': give a number"):
         Config.from_environment(rank=0, workers=2, switch="127.0.0.1:9", timeout_s="300")  # type: ignore[arg-type]
 
 

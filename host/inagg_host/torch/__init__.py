@@ -14,7 +14,8 @@ from inagg_host.autoload import BACKEND, register
 
 from .backend import InaggGroup
 from .formats import exact, lossy
-from .hook import InaggState, inagg_hook
+from .hook import inagg_hook
+from .hook_state import InaggState
 from .options import Options, configure
 from .tensors import TensorAllReduce
 from .work import TensorWork

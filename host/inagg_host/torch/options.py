@@ -10,9 +10,10 @@ from typing import Any, Unpack
 from torch._C._distributed_c10d import Backend
 
 from inagg_host.compress.base import is_whole
-from inagg_host.config import VARIABLES, Config, ConfigError, JobOptions, read
+from inagg_host.config import VARIABLES, Config, ConfigError, JobOptions, flag, format_of, read
 from inagg_host.nickname import script_name
-from inagg_wire.formats import job_format
+
+MIN_BYTES = "INAGG_MIN_BYTES"
 
 DEFAULT_MIN_BYTES = 16384
 """Smaller tensors go to the inner group. They are norms, losses and counts, which a user wants exact. And of so few
@@ -22,6 +23,9 @@ DEFAULT_FORMAT = "nat8"
 """Format of what sums gradients alone."""
 
 REDUCE_SCATTER_FORMAT = "INAGG_REDUCE_SCATTER_FORMAT"
+
+BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
+"""If 1, whoever waits for the sums of CUDA tensors waits on the host."""
 
 REJOIN_LIMIT_S = 10.0
 """Unless it is said otherwise. A process on a machine that is gone cannot come back into its process group, and whoever
@@ -83,7 +87,7 @@ class Settings:
     local_size: int
     """Ranks of each host that sum inside of it first."""
     summary: bool
-    """Print counters to stderr when the group ends. Environment: INAGG_SUMMARY, 1 or 0."""
+    """Print counters to stderr when the group ends. Environment: INAGG_SUMMARY."""
     config: Config
     """Configuration of the job: its ranks are hosts; its name is the beginning of the job's (INAGG_JOB; the script's if
     not given)."""
@@ -108,9 +112,9 @@ def resolve_options(
     options = {**_configured, **{name: value for name, value in given.items() if value is not None}}
     min_bytes = options.pop("min_bytes", None)
     if min_bytes is None:
-        min_bytes = _int("INAGG_MIN_BYTES", DEFAULT_MIN_BYTES)
+        min_bytes = _int(MIN_BYTES, DEFAULT_MIN_BYTES)
     if not is_whole(min_bytes) or min_bytes < 0:
-        raise ConfigError(f"min_bytes is {min_bytes!r}: give a number of bytes, 0 for all tensors")
+        raise ConfigError(f"min_bytes ({MIN_BYTES}) is {min_bytes!r}: give a number of bytes, 0 for all tensors")
     if option("format", given) is None:
         options["format"] = default_format
     if option("rejoin_limit_s", given) is None:
@@ -133,9 +137,13 @@ def resolve_options(
         reconnect_s=min(config.reconnect_s, limit_s),
     )
     if not isinstance(scattered, str | None):
-        raise ConfigError(f"reduce_scatter_format is {scattered!r}: give the name of a format")
-    scattered = config.format if scattered is None else job_format(scattered).name
-    return Settings(int(min_bytes), local_size, bool(_int("INAGG_SUMMARY", 0)), config, scattered)
+        raise ConfigError(
+            f"reduce_scatter_format ({REDUCE_SCATTER_FORMAT}) is {scattered!r}: give the name of a format"
+        )
+    if scattered is not None:
+        scattered = format_of("reduce_scatter_format", scattered, REDUCE_SCATTER_FORMAT).name
+    flag(BLOCKING_WAIT)  # it counts later, for each sum: an error is to come here, and on all ranks
+    return Settings(int(min_bytes), local_size, flag("INAGG_SUMMARY"), config, scattered or config.format)
 
 
 def _local_size(given: Any, workers: int) -> int:
@@ -149,7 +157,10 @@ def _local_size(given: Any, workers: int) -> int:
     except ValueError:
         size = 0
     if size < 1 or workers % size:
-        raise ConfigError(f"local_size {text!r}: give how many ranks each host has, which divides {workers}, or 'auto'")
+        raise ConfigError(
+            f"local_size (INAGG_LOCAL_SIZE) is {text!r}: give how many ranks each host has, which divides {workers}, "
+            "or 'auto'"
+        )
     return size
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,16 +16,14 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from inagg_host.allreduce import AllReduceError
-from inagg_host.config import TIME_MAX_S
+from inagg_host.config import TIME_MAX_S, flag
 from inagg_host.io.futures import waiting
 
 from .gpu.arrival import Arrival, refuse_capture
+from .options import BLOCKING_WAIT
 from .tracing import WAIT, span
 
 log = logging.getLogger("inagg")
-
-BLOCKING_WAIT = "INAGG_BLOCKING_WAIT"
-"""If 1, whoever waits for the sums of CUDA tensors waits on the host."""
 
 LEAST = timedelta(milliseconds=1)
 """Shortest limit: inner groups count in milliseconds, and take none for no limit."""
@@ -55,7 +52,7 @@ class TensorWork(dist.Work):
         self._pending, self._tensors, self._finish, self._arrival = pending, tensors, finish, arrival
         self._lock = threading.Lock()
         self._future: Future[list[torch.Tensor]] | None = None
-        self._blocking = arrival is not None and (not arrival.alone or os.environ.get(BLOCKING_WAIT, "0") == "1")
+        self._blocking = arrival is not None and (not arrival.alone or flag(BLOCKING_WAIT))
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the sums. Raises what is known to have gone wrong, and RuntimeError after ``timeout`` (then it goes

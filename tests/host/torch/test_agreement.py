@@ -26,7 +26,11 @@ DIFFERENCES: list[Any] = [
     pytest.param({"lanes": [64, None]}, "rank 1 has lanes None and rank 0 64", id="lanes"),
     pytest.param({"format": ["nat8", "nat9"]}, "nat9", id="no such format"),
     pytest.param({"reduce_scatter_format": ["nat8", ["nat8"]]}, "is ['nat8']: give the name of a format", id="a list"),
-    pytest.param({"policy": ["raise", "neither"]}, "rank 1: policy 'neither': choose raise or fallback", id="an error"),
+    pytest.param(
+        {"policy": ["raise", "neither"]},
+        "rank 1: policy (INAGG_POLICY) is 'neither': choose raise or fallback",
+        id="an error",
+    ),
 ]
 
 

@@ -70,8 +70,11 @@ def test_the_host_waits_until_all_that_brings_the_sums_is_launched(noted: list[s
     assert_waits_for(getattr(work, how), noted, come)
 
 
-def test_the_host_waits_for_the_sums_where_it_is_told_to(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INAGG_BLOCKING_WAIT", "1")
+@pytest.mark.parametrize("text", ["1", "yes"])
+def test_the_host_waits_for_the_sums_where_it_is_told_to(
+    noted: list[str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("INAGG_BLOCKING_WAIT", text)
     work, pending, arrival = make_work(noted)
     arrival.come()
     assert_waits_for(work.wait, noted, lambda: pending.set_result(None))

@@ -16,6 +16,7 @@ from tests.host.torch.ranks import digest, equal
 from tests.host.torch.test_ddp import SMALL_BUCKETS_MB, backward
 from tests.host.torch.world import World
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.torch import InaggState, inagg_hook
@@ -124,6 +125,26 @@ def test_a_ddp_without_buckets_is_refused(beside: World) -> None:
     """It drops what its hooks return: nothing would be averaged, and nobody would hear of it."""
     for error in beside.run(without_buckets):
         assert 'use backend="inagg" without a hook' in error
+
+
+def sharded_by_fsdp1(strategy: str) -> str:
+    """What a backward pass is told."""
+    with InaggState() as state:
+        strategies = {"no": ShardingStrategy.NO_SHARD, "full": ShardingStrategy.FULL_SHARD}
+        model = FullyShardedDataParallel(
+            torch.nn.Linear(8, 2), sharding_strategy=strategies[strategy], device_id=torch.device("cpu")
+        )
+        model.register_comm_hook(state, inagg_hook)
+        with pytest.raises(TypeError) as refused:
+            backward(model(torch.ones(4, 8)).sum())
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("strategy", ["no", "full"])
+def test_fsdp1_is_refused_and_told_what_to_use(beside: World, strategy: str) -> None:
+    """It drops what its hooks return, too; where it shards, it gives them one argument more."""
+    for error in beside.run(sharded_by_fsdp1, strategy):
+        assert 'use init_process_group("inagg") and no hook' in error
 
 
 class TwoEmbeddings(torch.nn.Module):

@@ -99,14 +99,21 @@ def test_the_job_is_named_after_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_summary_is_asked_for_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not settled().summary
-    monkeypatch.setenv("INAGG_SUMMARY", "1")
-    assert settled().summary
+    for text in ("1", "yes"):
+        monkeypatch.setenv("INAGG_SUMMARY", text)
+        assert settled().summary
 
 
-@pytest.mark.parametrize("variable", ["INAGG_MIN_BYTES", "INAGG_SUMMARY"])
-def test_what_is_no_number_is_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "why"),
+    [
+        ("INAGG_MIN_BYTES", "is no number"), ("INAGG_SUMMARY", "give 1 or 0"), ("INAGG_BLOCKING_WAIT", "give 1 or 0"),
+        ("INAGG_REDUCE_SCATTER_FORMAT", "choose one of nat8"), ("INAGG_LOCAL_SIZE", "give how many ranks"),
+    ],
+)  # fmt: skip
+def test_what_a_variable_cannot_say_is_refused(variable: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "many")
-    with pytest.raises(ConfigError, match=variable):
+    with pytest.raises(ConfigError, match=f"{variable}.*{why}"):
         settled()
 
 
@@ -125,7 +132,7 @@ def test_options_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
 )
 def test_an_option_of_another_type_is_named(given: dict[str, Any]) -> None:
     ((name, value),) = given.items()
-    with pytest.raises(ConfigError, match=f"^{name} is {value!r}: give "):
+    with pytest.raises(ConfigError, match=rf"^{name} \(INAGG_\w+\) is {value!r}: give "):
         settled(**given)
 
 

@@ -186,7 +186,9 @@ def test_the_other_ranks_hear_which_leaf_died_and_who_was_there(
         with pytest.raises(AllReduceError):
             sums([gone.control, racks[1].control], "tree-gone", steps=4, between=kill, **options)
     joins_again = [record.message for record in caplog.records if record.message.endswith("; joining again")]
-    assert any("rank 1 of job 'tree-gone': switch 'gone', where rank 0 joined, has gone" in message for message in joins_again)
+    assert any(
+        "rank 1 of job 'tree-gone': switch 'gone', where rank 0 joined, has gone" in message for message in joins_again
+    )
 
 
 def refused(call: Callable[[], object], words: str) -> None:
