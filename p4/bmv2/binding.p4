@@ -2,7 +2,7 @@
 
 struct member_t {
     bit<16> row;            // the job's row in counters
-    bit<16> worker;         // row * 32 + rank
+    bit<16> worker;         // row * CHILDREN_MAX + rank
     bit<32> worker_bit;     // 1 << rank
     bit<32> full;           // the bits of all workers
     bit<32> owners;         // of those to whom a result can go alone
@@ -17,10 +17,10 @@ struct member_t {
 }
 
 control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<16> source_port, inout member_t member,
-                inout bit<8> reason) {
-    @name(".member")
-    action bind(bit<16> row, bit<16> worker, @name("bit") bit<32> worker_bit, bit<32> full, bit<32> owners,
-                bit<32> epoch, bit<32> generation, bit<32> first_slot, bit<32> seed, bit<32> levels, bit<8> shift,
+                inout bit<8> refusal) {
+    @name(".bind")
+    action bind(bit<16> row, bit<16> worker, bit<32> worker_bit, bit<32> full, bit<32> owners, bit<32> epoch,
+                bit<32> generation, bit<32> first_slot, bit<32> seed, bit<32> levels, bit<8> shift,
                 bit<8> result_format, bit<16> group) {
         member = {
             row, worker, worker_bit, full, owners, epoch, generation, first_slot, seed, levels, shift, result_format,
@@ -29,8 +29,8 @@ control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<
     }
 
     @name(".refuse")
-    action refuse(@name("reason") bit<8> why) {
-        reason = why;
+    action refuse(bit<8> reason) {
+        refusal = reason;
     }
 
     // One entry for the workers' datagrams that fit, and below it in priority, with fewer and fewer of the keys, one
@@ -50,7 +50,7 @@ control Binding(in inagg_t h, in bit<9> ingress_port, in bit<32> source, in bit<
         }
         actions = { bind; refuse; }
         const default_action = refuse(REASON_UNKNOWN_JOB);
-        size = 9 * 32 * JOBS;
+        size = BINDINGS;
     }
 
     apply {

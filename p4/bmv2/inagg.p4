@@ -18,11 +18,18 @@
 #endif
 #define FORWARD_ENTRIES 1024
 #define FLOOD_GROUP 1
-#define SENT_ACK 3  // in the counter `sent`, beside notices (0), sums (1) and maxima (2)
-#define SENT_UP 3   // at a leaf, which sends no acknowledgements: partial sums
+#define OWN_ADDRESSES 16
+#define BINDINGS ((8 * CHILDREN_MAX + 1) * JOBS)  // 8 for each worker, 1 for each job
+#define PARENT_BINDINGS (16 * JOBS)
+#ifdef LEAF
+const bool IS_LEAF = true;  // of a tree of switches: there is a parent
+#else
+const bool IS_LEAF = false;
+#endif
 
 #include "../include/layout.p4"
 #include "../include/headers.p4"
+#include "cells.p4"
 #include "../include/noise.p4"
 #include "repeat.p4"
 #if defined(NAT8) && defined(LEAF)
@@ -48,74 +55,78 @@
 #include "../include/forward.p4"
 #include "reply.p4"
 #include "binding.p4"
-#ifdef LEAF
+#include "rewrite.p4"
 #include "leaf/uplink.p4"
-#include "leaf/slot.p4"
-#define UPLINK_PARAMETER in uplink_t up,
-#define UPLINK_ARGUMENT up,
-#else
 #include "slot.p4"
-#define UPLINK_PARAMETER
-#define UPLINK_ARGUMENT
-#endif
 #include "lane.p4"
 #include "lanes.p4"
-#include "answer.p4"
+#include "validate.p4"
+#include "take.p4"
+#include "respond.p4"
 #include "aggregate.p4"
 
 control FrameIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Reply() reply;
     Aggregate() aggregate;
     Forward() forward;
-    bit<48> own_mac;
-    bit<16> own_port;
 
     // Frames to the switch's own Ethernet address that it has no answer for.
     @name(".not_ours")
     counter(1, CounterType.packets) not_ours;
 
     @name(".own")
-    action own(@name("mac") bit<48> mac, @name("port") bit<16> data_port) {
-        own_mac = mac;
-        own_port = data_port;
+    action own(bit<48> mac, bit<8> to) {
+        meta.own_mac = mac;
+        meta.to = to;
     }
 
     @name(".local")
     table local {
-        key = { meta.address : exact @name("address"); }
+        key = {
+            meta.address : ternary @name("address");
+            meta.port : ternary @name("port");
+            meta.fragment : ternary @name("fragment");
+        }
         actions = { own; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 16;
+        size = OWN_ADDRESSES;
+    }
+
+    @name(".ours")
+    action ours() {
+        meta.ours = 1;
     }
 
     @name(".to_switch")
     table to_switch {
         key = { hdr.ethernet.destination : exact @name("destination"); }
-        actions = { NoAction; }
+        actions = { ours; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 16;
+        size = OWN_ADDRESSES;
     }
 
     apply {
-        own_mac = 0;
-        own_port = 0;
+        meta.to = TO_NOBODY;
+        meta.ours = 0;
         meta.address = hdr.arp.isValid() ? hdr.arp.target : (hdr.ipv4.isValid() ? hdr.ipv4.destination : 0);
+        meta.port = hdr.udp.isValid() ? hdr.udp.destination : 0;
+        bool fragment = hdr.ipv4.isValid() && hdr.ipv4.protocol == PROTOCOL_UDP &&
+            (hdr.ipv4.flags[0:0] == 1 || hdr.ipv4.offset != 0);
+        meta.fragment = fragment ? 8w1 : 0;
+        local.apply();
         bool done = false;
-        if (local.apply().hit) {
-            bool fragment = hdr.ipv4.isValid() && hdr.ipv4.protocol == PROTOCOL_UDP &&
-                (hdr.ipv4.flags[0:0] == 1 || hdr.ipv4.offset != 0);
-            if (fragment || hdr.udp.isValid() && hdr.udp.destination == own_port) {
-                aggregate.apply(hdr, meta, standard, own_mac);
-                done = true;
-            } else {
-                reply.apply(hdr, own_mac, done);
-                if (done) {
-                    standard.egress_spec = standard.ingress_port;
-                }
+        if (meta.to == TO_DATA_PORT) {
+            aggregate.apply(hdr, meta, standard);
+            done = true;
+        } else if (meta.to == TO_SWITCH) {
+            reply.apply(hdr, meta.own_mac, done);
+            if (done) {
+                standard.egress_spec = standard.ingress_port;
             }
         }
         if (!done) {
-            if (to_switch.apply().hit) {  // which answers nothing else
+            to_switch.apply();
+            if (meta.ours == 1) {  // the switch answers nothing else
                 not_ours.count(0);
                 mark_to_drop(standard);
             } else {
@@ -133,10 +144,10 @@ control FrameIngress(inout headers_t hdr, inout metadata_t meta, inout standard_
 
 control FrameEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     @name(".sent")
-    counter(4 * JOBS, CounterType.packets) sent;
+    counter(SENT_CELLS * JOBS, CounterType.packets) sent;
 
     @name(".readdress")
-    action readdress(@name("mac") bit<48> mac, @name("address") bit<32> address, @name("port") bit<16> port) {
+    action readdress(bit<48> mac, bit<32> address, bit<16> port) {
         hdr.ethernet.destination = mac;
         hdr.ipv4.destination = address;
         hdr.udp.destination = port;
@@ -147,7 +158,7 @@ control FrameEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         key = { standard.egress_rid : exact @name("copy"); }
         actions = { readdress; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 32 * JOBS;
+        size = CHILDREN_MAX * JOBS;
     }
 
     apply {
@@ -156,15 +167,15 @@ control FrameEgress(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 meta.worker = standard.egress_rid - 1;
             }
             if (hdr.inagg.kind == KIND_RESULT && hdr.inagg.owner != 0 &&
-                meta.worker != meta.row * 32 + hdr.inagg.owner - 1) {
+                meta.worker != meta.row * CHILDREN_MAX + hdr.inagg.owner - 1) {
                 hdr.inagg.kind = KIND_ACK;
                 hdr.inagg.lanes = 0;
                 hdr.udp.length = UDP_BYTES + HEADER_BYTES;
                 hdr.ipv4.total_length = IPV4_BYTES + hdr.udp.length;
-                meta.sent = meta.row * 4 + SENT_ACK;
+                meta.sent = meta.row * SENT_CELLS + SENT_ACK;
             }
             sent.count((bit<32>)meta.sent);
-            truncate(14 + (bit<32>)hdr.ipv4.total_length);
+            truncate(ETHERNET_BYTES + (bit<32>)hdr.ipv4.total_length);
         } else if (meta.flooded && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
         }

@@ -34,22 +34,23 @@
     } \
 }
 
-// `stored`: the payload takes the place of what the accumulators hold; `as_is`: their bytes go out as they are.
-control Lanes(inout headers_t hdr, in member_t member, UPLINK_PARAMETER in bool contributes, in bool stored, in bool first,
-              in bool complete, in bool as_is, out bit<32> invalid) {
+control Lanes(inout headers_t hdr, in member_t member, in uplink_t uplink, in effect_t effect, out bit<32> invalid) {
     EACH_CHUNK(MAKE_LANES)
 
     apply {
+        bool complete = effect.complete;
+        // What the accumulators hold are bytes, and go out as they are: maxima, and at a leaf what the parent has sent.
+        bool as_is = hdr.inagg.op == OP_MAX || effect.from_parent_result || IS_LEAF && effect.resend;
         // Masks: which of the two ways to read a lane counts, and whether the accumulator does.
         bit<32> valid = 0;
         bit<32> maximized = 0;
         bit<32> keep = 0;
-        if (contributes && hdr.inagg.op == OP_SUM) {
+        if (effect.contributes && hdr.inagg.op == OP_SUM) {
             valid = VALID;
-        } else if (contributes || stored) {
+        } else if (effect.contributes || effect.from_parent_result) {
             maximized = 0xFFFFFFFF;
         }
-        if (!first && !stored) {
+        if (!effect.first && !effect.from_parent_result) {
             keep = 0xFFFFFFFF;
         }
         bit<32> noise = 0;

@@ -21,24 +21,33 @@ struct headers_t {
     FORMAT_STACKS            // the other widths of this build's format
 }
 
-// At a leaf: which way what is complete goes. Elsewhere nothing is set, and it is a result.
-struct way_t {
-    bool up;     // a partial sum, to the parent
-    bool asked;  // which it had: a child has repeated its contribution
-    bool again;  // the result that is here, to one child
-    bool taken;  // the parent's result, to all children
+struct metadata_t {
+    bit<16> payload;   // bytes after the inagg header, as UDP has it
+    bit<16> chunks;    // chunks still to parse
+    bit<1> payload_ok;  // the payload is what lanes and format say, and fits this program
+    bit<32> address;   // IPv4: where to, or (ARP) of whom
+    bit<16> port;      // UDP: where to, else 0
+    bit<8> fragment;   // 1: of a UDP datagram
+    bit<8> to;         // TO_
+    bit<8> ours;       // 1: to the switch's own Ethernet address
+    bit<48> own_mac;
+    bool flooded;      // goes to all ports but the one that it came from
+    bool made;         // this switch made it: a result, a notice, a partial sum
+    bit<16> sent;      // index of the counter `sent`
+    bit<16> row;       // of the job, in counters
+    bit<16> worker;    // row * CHILDREN_MAX + rank of the one that is answered
 }
 
-struct metadata_t {
-    bit<16> payload;      // bytes after the inagg header, as UDP has it
-    bit<16> chunks;       // chunks still to parse
-    bit<32> address;      // IPv4: where to, or (ARP) of whom
-    bit<1> whole;         // the payload is what lanes and format say, and fits this program
-    bool flooded;         // goes to all ports but the one that it came from
-    bool made;            // a result or a notice: this switch made it
-    bit<16> sent;         // index of the counter `sent`
-    bit<16> row;          // of the job, in counters
-    bit<16> worker;       // row * 32 + rank of the one that is answered
+// What a datagram does to its slot, and what goes out for it. Nothing of it is set: nothing, or it is refused.
+struct effect_t {
+    bool contributes;         // its lanes go into the accumulators,
+    bool first;               // which begin with them
+    bool complete;            // the sum is: something goes out
+    bool resend;              // a result that has gone out before, to one worker
+    // At a leaf:
+    bool from_parent_result;  // the parent's result takes the place of the sum, and goes to all workers
+    bool up;                  // a partial sum, to the parent,
+    bool repeat_up;           // which had it before
 }
 
 // Bytes that lanes take in a format: a shift, as all widths are powers of two.

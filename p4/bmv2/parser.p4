@@ -55,8 +55,8 @@ parser FrameParser(packet_in packet, out headers_t hdr, inout metadata_t meta, i
     }
 
     state sum {
-        meta.whole = (bit<1>)(meta.chunks != 0 && meta.chunks <= CHUNKS && meta.payload == meta.chunks * UP_BITS);
-        transition select(meta.whole) {
+        meta.payload_ok = (bit<1>)(meta.chunks != 0 && meta.chunks <= CHUNKS && meta.payload == meta.chunks * UP_BITS);
+        transition select(meta.payload_ok) {
             1 : sum_chunk;
             default : accept;
         }
@@ -72,8 +72,8 @@ parser FrameParser(packet_in packet, out headers_t hdr, inout metadata_t meta, i
     }
 
     state max {
-        meta.whole = (bit<1>)(meta.chunks != 0 && meta.chunks <= CHUNKS && meta.payload == meta.chunks * 8);
-        transition select(meta.whole) {
+        meta.payload_ok = (bit<1>)(meta.chunks != 0 && meta.chunks <= CHUNKS && meta.payload == meta.chunks * 8);
+        transition select(meta.payload_ok) {
             1 : max_chunk;
             default : accept;
         }

@@ -84,10 +84,10 @@ def test_a_bmv2_switch_is_a_leaf_of_a_tree_of_which_the_root_is_the_software_swi
             assert {e.shards[0].lease.address.host for e in epochs} == {"10.77.0.254"}
             assert epochs[0].spec.window == 16  # what a bmv2 takes at once, though the root takes more
             assert server.switch is not None
-            ((key, row),) = server.switch.tables["above"].by_value.items()
-            assert (key, row.action.name) == ((0,), "parent")
+            ((key, row),) = server.switch.tables["uplink"].by_value.items()
+            assert (key, row.action.name) == ((0,), "set_uplink")
             data = dict(zip(row.action.parameters, row.data, strict=True))
-            assert (data["udp"], data["port"], data["format"]) == (parent, 2, int(Encoding.FIX32))
+            assert (data["udp"], data["port"], data["partial_format"]) == (parent, 2, int(Encoding.FIX32))
         until(lambda: "rack0" in "".join(e["name"] for e in root.events("switch_lost")), 20)
 
 

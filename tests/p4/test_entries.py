@@ -9,9 +9,11 @@ from tests.switch.aggregation.world import make_binding
 
 from inagg_switch.binding import Address, Binding
 from inagg_switch.driver import DriverError
-from inagg_switch.p4.entries import FLOOD_GROUP, base_entries, job_entries
+from inagg_switch.p4.bmv2.bmv2_program import job_entries
+from inagg_switch.p4.entries import FLOOD_GROUP, base_entries
 from inagg_switch.p4.network import number
 from inagg_switch.p4.plane import Entry, Group, Masked, Replica
+from inagg_switch.p4.program import BMV2, TOFINO, Program
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Op
 
@@ -62,14 +64,14 @@ def key_of(job: Binding, rank: int, op: Op = Op.SUM) -> dict[str, int]:
 
 @pytest.mark.parametrize("op", list(Op))
 @pytest.mark.parametrize("rank", range(3))
-def test_what_fits_in_everything_is_a_members(job: Binding, rank: int, op: Op) -> None:
+def test_what_fits_in_everything_is_bound(job: Binding, rank: int, op: Op) -> None:
     late = replace(job, resume_block=2 * job.lease.slots + 2)
     action, data = look_up(job_entries(late, NETWORK, row=2, epoch=5), **key_of(job, rank, op))
-    assert action == "member"
+    assert action == "bind"
     assert data == {
         "row": 2,
         "worker": 64 + rank,
-        "bit": 1 << rank,
+        "worker_bit": 1 << rank,
         "full": 0b111,
         "owners": 0b111 if job.scatters else 0,
         "epoch": 5,
@@ -112,9 +114,9 @@ def test_the_lanes_of_a_sum_are_wrong_for_a_maximum(job: Binding) -> None:
 
 def test_nothing_is_accepted_before_its_result_can_be_sent(job: Binding) -> None:
     items = job_entries(job, NETWORK, row=1, epoch=1)
-    members = [isinstance(item, Entry) and item.action == "member" for item in items]
-    assert members == sorted(members)
-    assert sum(members) == 6
+    binds = [isinstance(item, Entry) and item.action == "bind" for item in items]
+    assert binds == sorted(binds)
+    assert sum(binds) == 6
 
 
 def test_results_go_to_each_worker_once_even_on_one_port(job: Binding) -> None:
@@ -145,6 +147,16 @@ def test_no_two_entries_have_one_key(job: Binding) -> None:
 def test_a_worker_behind_no_known_port_is_refused(job: Binding) -> None:
     with pytest.raises(DriverError, match=r"10\.9\.9\.9.*10\.77\.0\.1, 10\.77\.0\.2"):
         job_entries(replace(job, children=(("10.9.9.9", 1),)), NETWORK, 0, 1)
+
+
+def test_both_programs_call_their_tables_and_actions_alike() -> None:
+    job = make_binding(7, "nat8", n=3, lanes=32, base=8, slots=8, children=WORKERS)
+
+    def named(program: Program) -> set[tuple[str, str]]:
+        items = (*program.base_entries(NETWORK), *program.job_entries(job, NETWORK, 0, 1))
+        return {(item.table, item.action) for item in items if isinstance(item, Entry)}
+
+    assert named(BMV2) == named(TOFINO)
 
 
 def test_a_switch_floods_to_all_ports_and_knows_its_hosts() -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from inagg_switch.p4 import entries
+from inagg_switch.p4.bmv2 import bmv2_program, leaf_program
+from inagg_switch.p4.builds import builds
 from inagg_switch.p4.counters import LINK_REFUSED
-from inagg_wire import layout
+from inagg_switch.p4.tofino import tofino_program
+from inagg_wire import formats, layout
 from inagg_wire.errors import Reason
 from inagg_wire.layout import Encoding, Kind, Op
 from inagg_wire.noise import group_table
 
 P4 = Path(__file__).parents[2] / "p4"
-CONSTANT = re.compile(r"^const bit<\d+> (\w+) = (0x[0-9A-F]+|\d+);", re.MULTILINE)
+CONSTANT = re.compile(r"^const (?:int|bit<\d+>) (\w+) = (0x[0-9A-F]+|\d+);", re.MULTILINE)
 
 
 def constants(name: str) -> dict[str, int]:
@@ -23,6 +29,7 @@ def constants(name: str) -> dict[str, int]:
 
 
 LAYOUT = constants("include/layout.p4")
+CELLS = constants("bmv2/cells.p4")
 LINK_NAMES = ("MALFORMED", "IP_CHECKSUM", "FRAGMENT")
 
 
@@ -43,6 +50,52 @@ def test_header_constants_are_those_of_the_wire() -> None:
     assert LAYOUT["MAGIC"] == layout.MAGIC
     assert LAYOUT["VERSION"] == layout.VERSION
     assert LAYOUT["HEADER_BYTES"] == layout.HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "names"),
+    [
+        ("bmv2/cells.p4", entries, ("TO_SWITCH", "TO_DATA_PORT")),
+        ("bmv2/cells.p4", formats, ("CHILDREN_MAX",)),
+        (
+            "bmv2/cells.p4",
+            bmv2_program,
+            ("SENT_CELLS", "SENT_NOTICE", "SENT_ACK", "INVALID_CELLS", "INVALID_BITS"),
+        ),
+        ("bmv2/cells.p4", leaf_program, ("PARTIAL_CELLS",)),
+        ("tofino/packet.p4", entries, ("TO_SWITCH", "TO_DATA_PORT")),
+        ("tofino/packet.p4", tofino_program, ("CHUNK",)),
+    ],
+)
+def test_what_program_and_control_plane_call_by_one_name_is_one_number(
+    source: str, module: ModuleType, names: tuple[str, ...]
+) -> None:
+    found = constants(source)
+    assert {name: found[name] for name in names} == {name: int(getattr(module, name)) for name in names}
+
+
+def test_places_of_passes_are_those_of_the_control_plane() -> None:
+    found = constants("tofino/packet.p4")
+    assert (found["PLACE_FIRST"], found["PLACE_LATER"]) == (tofino_program.FIRST, tofino_program.LATER)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"), [("OUTCOME_", tofino_program.Outcome), ("ANSWER_", tofino_program.Answered)]
+)
+def test_cells_of_the_tofino_counters_are_those_of_the_control_plane(prefix: str, names: type[IntEnum]) -> None:
+    found = constants("tofino/packet.p4")
+    assert {name.name: found[prefix + name.name] for name in names} == {name.name: int(name) for name in names}
+
+
+def test_the_bits_of_a_count_of_invalid_codes_are_enough_for_all_lanes_and_all_are_counted() -> None:
+    most = max(build.lanes for build in builds().values())
+    assert most.bit_length() == CELLS["INVALID_BITS"] <= CELLS["INVALID_CELLS"]
+    counted = re.findall(r"COUNT_INVALID_BIT\((\d+)\)", (P4 / "bmv2/respond.p4").read_text())
+    assert [int(bit) for bit in counted] == list(range(CELLS["INVALID_BITS"]))
+
+
+def test_every_reason_has_a_cell() -> None:
+    assert max(LAYOUT[name] for name in LAYOUT if name.startswith(("REASON_", "LINK_"))) < CELLS["REASONS"]
 
 
 def test_fields_of_the_header_are_those_of_the_wire() -> None:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import select
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from tests.switch.aggregation.world import make_binding, simple_contribution
 
 from inagg_proto.p4runtime.v1 import p4runtime_pb2 as pb
-from inagg_switch.binding import Address
+from inagg_switch.binding import Address, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_switch.p4 import grpc_stream as stream
-from inagg_switch.p4.bmv2.bmv2_plane import Bmv2Plane, bmv2_driver
+from inagg_switch.p4.bmv2.bmv2_plane import BY_ROLE, Bmv2Plane, bmv2_driver
+from inagg_switch.p4.bmv2.bmv2_program import job_entries
 from inagg_switch.p4.bmv2.p4runtime_client import Client
 from inagg_switch.p4.bmv2.p4runtime_info import P4Names, number_bytes, read_p4info
-from inagg_switch.p4.builds import build, builds
-from inagg_switch.p4.entries import job_entries
+from inagg_switch.p4.builds import LEAF, build, builds
 from inagg_switch.p4.grpc_stream import WriteFailed
 from inagg_switch.p4.plane import Cell, Count, Delete, Entry, Insert, Masked
+from inagg_wire.formats import CHILDREN_MAX
+from inagg_wire.noise import BlockKey
 
 from .p4runtime_server import P4RuntimeServer
 from .rig import Rig, make_network
@@ -195,6 +199,19 @@ def test_every_program_has_what_the_driver_names(name: str) -> None:
     names = P4Names(read_p4info(builds()[name].p4info))
     for item in job_entries(make_binding(1, n=3, children=WORKERS), NETWORK, 0, 1):
         names.entity(item)
+
+
+@pytest.mark.parametrize("name", ["nat8-32", "nat8-32-leaf"])
+def test_the_tables_of_a_program_hold_the_entries_of_as_many_jobs_as_it_has(name: str) -> None:
+    chosen = build(name)
+    children = tuple(("10.77.0.1", 5001 + rank) for rank in range(CHILDREN_MAX))
+    uplink = Uplink(("10.77.0.2", 47101), base=0, parts=1, key=BlockKey(1, 2))
+    place = Place(CHILDREN_MAX, uplink=uplink) if chosen.role == LEAF else None
+    job = replace(make_binding(1, n=CHILDREN_MAX, children=children), place=place)
+    entries = [i for i in BY_ROLE[chosen.role].job_entries(job, NETWORK, 0, 1) if isinstance(i, Entry)]
+    sizes = {table.preamble.alias: table.size for table in read_p4info(chosen.p4info).tables}
+    for table, count in Counter(entry.table for entry in entries).items():
+        assert count * chosen.jobs == sizes[table], table
 
 
 def test_a_program_of_another_version_is_named() -> None:

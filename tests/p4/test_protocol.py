@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from tests.switch.aggregation.world import block_of, make_binding, notice, simple_contribution
+from tests.switch.aggregation.world import block_of, make_binding, make_contribution, notice, simple_contribution
 
 from inagg_switch.binding import Address, Binding
 from inagg_wire.errors import Reason
@@ -177,3 +178,14 @@ def test_the_driver_says_who_is_missing(rig: Rig, job: Binding) -> None:
     assert count == 2
     assert {(wait.slot, wait.generation, wait.missing) for wait in waits} == {(9, 1, (1,)), (10, 2, (0, 2))}
     assert len(rig.waits(job.job, 1)[1]) == 1
+
+
+@pytest.mark.parametrize("wrong", [1, 255, 256])
+def test_every_invalid_code_of_a_datagram_is_counted(make_rig: MakeRig, wrong: int) -> None:
+    job = make_binding(7, n=2, lanes=256, children=WORKERS[:2])
+    rig = make_rig("nat8-256", [address for address, _ in job.children])
+    rig.bind(job)
+    codes = np.array([0x7F] * wrong + [1] * (256 - wrong), dtype=np.uint32)
+    rig.receive(make_contribution(job, 0, codes), WORKERS[0])
+    assert rig.driver.counters(0).jobs[7].invalid_codes == wrong
+    rig.check_counters()

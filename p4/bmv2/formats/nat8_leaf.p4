@@ -5,7 +5,7 @@
 #undef FORMAT_STACKS
 #define FORMAT_STACKS lanes32_t[CHUNKS] words;
 
-#define EXACT(c) else if (up.format == FORMAT_FIX32) { \
+#define EXACT(c) else if (uplink.partial_format == FORMAT_FIX32) { \
     LANES_8(COPY_LANE, c) hdr.bytes[c].setInvalid(); PUT(words, c, 32) \
 }
 
@@ -19,4 +19,4 @@ bit<32> mixed(in bit<32> word, in bit<32> key_0, in bit<32> key_1) {
     x = ((x ^ x >> 15) + key_1) * MULTIPLIER_2;
     return x ^ x >> 16;
 }
-#define NOISE_OF(c, j) mixed(noise ^ NOISE_GROUP(2 * c + j / 4), up.key_0, up.key_1)
+#define NOISE_OF(c, j) mixed(noise ^ NOISE_GROUP(2 * c + j / 4), uplink.key_0, uplink.key_1)

@@ -1,14 +1,15 @@
-"""The entries that make a P4 switch serve a job, and those that make it a switch at all, as data.
+"""The entries that make a P4 switch serve a job, and those that make it a switch at all, as data, for both programs.
 
 The binding table alone decides what a datagram may do. For each worker and op it has one entry that fits in everything,
 and below it, by priority, entries that leave out one thing after the other, in the reverse of the order in which
-`inagg_wire.errors.Reason` says that things are checked: so the entry that hits names the first thing that is wrong.
+`inagg_wire.errors.Reason` says that things are checked: so the entry that hits names the first thing that is wrong. The
+entry that fits is each program's own, as they differ in what they have to know of a worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX
@@ -22,8 +23,8 @@ from .plane import Entry, Group, Masked, Replica
 FLOOD_GROUP: Final = 1
 """The multicast group of frames whose destination is not known."""
 
-ROW_WORKERS: Final = CHILDREN_MAX
-"""A job's worker counters stand at row * ROW_WORKERS + rank."""
+TO_SWITCH, TO_DATA_PORT = 1, 2
+"""Whom a frame to the switch's own address is for: the switch, which answers ARP and pings, or the aggregation."""
 
 Action = tuple[str, tuple[tuple[str, int], ...]]
 """An action with its data."""
@@ -39,7 +40,9 @@ BITS: Final = {
     "lanes": 16,
     "slot": 32,
 }
-"""The key of the binding table, in its order."""
+"""Bits of the key of the table `binding`, in its order."""
+LOCAL_BITS: Final = {"address": 32, "port": 16, "fragment": 8}
+"""Bits of the key of the table `local`."""
 
 FITS: Final = 7
 """The priority of entries that fit in everything."""
@@ -54,33 +57,46 @@ STRANGER: Final = 2
 """The priority of the entry that knows only the job."""
 
 
+Key = Mapping[str, int | Masked]
+"""Fields of a key; what is left out is not compared."""
+
+
+class Fit(NamedTuple):
+    """Datagrams that fit in everything: the contributions of one worker (or switch below), for one op."""
+
+    rank: int
+    op: Op
+    key: Key
+
+
+Binds = Callable[[Fit], Iterator[Entry]]
+"""A program's entries for what fits."""
+
+
 def base_entries(network: Network) -> Iterator[Entry | Group]:
     """Entries and groups of a switch before any job: its own address, where its hosts are, and the group of all
     ports."""
-    yield Entry(
-        "local",
-        (("address", number(network.address)),),
-        "own",
-        (("mac", network.mac), ("port", network.data_port)),
-    )
-    yield Entry("to_switch", (("destination", network.mac),), "NoAction")
+    address, mac = number(network.address), network.mac
+    for priority, to, key in (
+        (2, TO_DATA_PORT, {"address": address, "port": network.data_port}),
+        (2, TO_DATA_PORT, {"address": address, "fragment": 1}),  # which is counted: nobody knows to which port it is
+        (1, TO_SWITCH, {"address": address}),
+    ):
+        yield ternary_entry("local", LOCAL_BITS, priority, key, ("own", (("mac", mac), ("to", to))))
+    yield Entry("to_switch", (("destination", network.mac),), "ours")
     for host in network.hosts:
         yield Entry("forward", (("destination", host.mac),), "to_port", (("port", host.port),))
     yield Group(FLOOD_GROUP, tuple(Replica(port, 0) for port in sorted(network.ports)))
 
 
-def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tuple[Entry | Group, ...]:
+def job_entries(binding: Binding, network: Network, row: int, binds: Binds) -> tuple[Entry | Group, ...]:
     """All that one epoch of a job needs, in the order in which it is to be written: nothing is accepted before its
     results can be sent.
 
-    ``row``: the job's part of arrays of counters. ``epoch``: a number that no other epoch had since the program was
-    loaded; slots that hold another one count as cleared. Raises `DriverError` if a worker is behind no known port.
+    ``row``: the job's part of arrays of counters. Raises `DriverError` if a worker is behind no known port.
     """
-    hosts = tuple(host_at(network, address) for address, _ in binding.children)
-    workers = tuple(zip(hosts, (port for _, port in binding.children), strict=True))
-    first = row * ROW_WORKERS
-    group = FLOOD_GROUP + 1 + row
-    replicas = tuple(Replica(host.port, first + rank + 1) for rank, host in enumerate(hosts))
+    hosts = [host_at(network, address) for address, _ in binding.children]
+    replicas = tuple(Replica(host.port, worker_cell(row, rank) + 1) for rank, host in enumerate(hosts))
     entries: list[Entry | Group] = [
         Entry(
             "copies",
@@ -88,64 +104,62 @@ def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tup
             "readdress",
             (("mac", host.mac), ("address", number(host.address)), ("port", port)),
         )
-        for replica, (host, port) in zip(replicas, workers, strict=True)
+        for replica, host, (_, port) in zip(replicas, hosts, binding.children, strict=True)
     ]
-    entries.append(Group(group, replicas))
-    stranger = refusal("refuse", Reason.UNKNOWN_SOURCE)
-    entries.append(ternary_entry("binding", BITS, STRANGER, {"job": binding.job}, stranger))
-    fitting = []
-    for rank, (host, port) in enumerate(workers):
-        key = {"job": binding.job, "ingress_port": host.port, "source": number(host.address), "source_port": port}
-        refused: dict[Entry, None] = {}  # a set in order: SUM and MAX share what leaves out the op
+    entries.append(Group(job_group(row), replicas))
+    refusals, fits = binding_ladder(binding, network)
+    entries += refusals
+    for fit in fits:
+        entries += binds(fit)
+    return tuple(entries)
+
+
+def worker_cell(row: int, rank: int) -> int:
+    """The number of a worker among all, by which counters have its cells."""
+    return row * CHILDREN_MAX + rank
+
+
+def job_group(row: int) -> int:
+    """The multicast group of a job."""
+    return FLOOD_GROUP + 1 + row
+
+
+def binding_ladder(binding: Binding, network: Network) -> tuple[list[Entry], list[Fit]]:
+    """The table `binding` of a job: the entries that refuse, and what fits, for which each program has an entry of its
+    own. Raises `DriverError`."""
+    unknown = refusal("refuse", Reason.UNKNOWN_SOURCE)
+    refusals = {ternary_entry("binding", BITS, STRANGER, {"job": binding.job}, unknown): None}  # a set in order
+    fits = []
+    for rank, (address, port) in enumerate(binding.children):
+        host = host_at(network, address)
+        source = {"job": binding.job, "ingress_port": host.port, "source": number(address), "source_port": port}
         for op in Op:
-            whole = key | _key_of_op(binding, op)
-            member = (
-                ("row", row), ("worker", first + rank), ("bit", 1 << rank), ("full", binding.full),
-                ("owners", binding.full if binding.owners else 0),
-            )  # fmt: skip
-            takes = ("member", (*member, *_numbers(binding, op, epoch, group)))
-            fits, *misses = ladder("binding", BITS, whole, takes, "refuse")
-            fitting.append(fits)
-            refused |= dict.fromkeys(misses)
-        entries += refused
-    return (*entries, *fitting)
+            fit = Fit(rank, op, source | _key_of_op(binding, op))
+            fits.append(fit)
+            # SUM and MAX share what leaves out the op
+            refusals |= dict.fromkeys(ladder("binding", BITS, fit.key, "refuse"))
+    return list(refusals), fits
 
 
 def _key_of_op(binding: Binding, op: Op) -> dict[str, int | Masked]:
-    lease = binding.lease
     return {
         "token": binding.token,
         "op": int(op),
         "format": int(binding.encoding(op)),
         "lanes": binding.lanes_for(op),
-        # Leases are aligned powers of two, so to lie in one is to have its upper bits.
-        "slot": Masked(lease.base, (1 << BITS["slot"]) - lease.slots),
+        "slot": leased(binding.lease.base, binding.lease.slots),
     }
 
 
-def _numbers(binding: Binding, op: Op, epoch: int, group: int) -> tuple[tuple[str, int], ...]:
-    """Parameters for the arithmetic of ``op``."""
-    fmt, n = binding.format, binding.world
-    shift = fmt.result_shift(n) - binding.unit_shift if binding.uplink is None else fmt.partial_shift(n)
-    return (
-        ("epoch", epoch),
-        ("generation", binding.lease.generation(binding.resume_block)),
-        ("first_slot", binding.lease.slot(binding.resume_block)),
-        ("seed", binding.seed),
-        ("levels", binding.levels(op)),
-        ("shift", shift if op is Op.SUM else 0),
-        ("result_format", int(binding.result_encoding(op))),
-        ("group", group),
-    )
+def leased(base: int, slots: int) -> Masked:
+    """The slots of a lease. Leases are aligned powers of two, so to lie in one is to have its upper bits."""
+    return Masked(base, (1 << BITS["slot"]) - slots)
 
 
-def ladder(
-    table: str, bits_of: Mapping[str, int], whole: Mapping[str, int | Masked], takes: Action, refuse: str
-) -> Iterator[Entry]:
-    """The entry for what fits in all of ``whole``, which ``takes`` it, and then those below it, which ``refuse``."""
-    yield ternary_entry(table, bits_of, FITS, whole, takes)
+def ladder(table: str, bits_of: Mapping[str, int], fit: Key, refuse: str) -> Iterator[Entry]:
+    """The entries below the one that fits in all of ``fit``: each refuses what fits but for some fields."""
     for priority, why, missing in MISSES:
-        left = {name: value for name, value in whole.items() if name not in missing}
+        left = {name: value for name, value in fit.items() if name not in missing}
         yield ternary_entry(table, bits_of, priority, left, refusal(refuse, why))
 
 
@@ -154,9 +168,7 @@ def refusal(action: str, why: Reason) -> Action:
     return action, (("reason", int(why)),)
 
 
-def ternary_entry(
-    table: str, bits_of: Mapping[str, int], priority: int, key: Mapping[str, int | Masked], action: Action
-) -> Entry:
+def ternary_entry(table: str, bits_of: Mapping[str, int], priority: int, key: Key, action: Action) -> Entry:
     """An entry that compares the fields of ``key``; ``bits_of``: all fields of the table."""
     match = tuple(
         (name, value if isinstance(value, Masked) else Masked(value, (1 << bits) - 1))

@@ -211,10 +211,10 @@ class P4Driver:
         states = self._plane.slots(lease.base, lease.slots)
         if states is None:
             return None
-        now, full = self._clock(), bound.binding.full
+        now = self._clock()
         found = []
         for slot, state in enumerate(states, lease.base):
-            if not _waits(state, bound.epoch, full):
+            if not _waits(state, bound.epoch):
                 bound.waits.pop(slot, None)
                 continue
             generation, first_s = bound.waits.get(slot, (0, now))
@@ -263,5 +263,5 @@ def _replace(old: Sequence[Entry | Group], new: Sequence[Entry | Group], keep: s
     ]
 
 
-def _waits(state: SlotState, epoch: int, full: int) -> bool:
-    return state.epoch == epoch and state.seen != 0 and not (state.seen == full and state.here)
+def _waits(state: SlotState, epoch: int) -> bool:
+    return state.epoch == epoch and state.seen != 0 and not state.here

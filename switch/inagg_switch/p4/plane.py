@@ -80,13 +80,13 @@ class Count(NamedTuple):
 
 
 class SlotState(NamedTuple):
-    """State of a slot. ``tag`` and ``seen`` are those of ``epoch``; for any other they count as 0."""
+    """State of a slot. ``tag``, ``seen`` and ``here`` are those of ``epoch``; for any other they count as 0."""
 
     epoch: int
     tag: int
     seen: int
-    here: int = 1
-    """Whether a complete sum has its result here; at a leaf of a tree, 0 while its parent has not answered."""
+    here: int
+    """Whether the result is here: 1 when the sum is complete; at a leaf of a tree, when the parent has answered."""
 
 
 class Plane(Protocol):

@@ -11,9 +11,10 @@ from inagg_wire.layout import LANE_MULTIPLE
 
 from ..binding import Binding
 from ..driver import Counters, DriverError, JobCounters
-from . import counters as counting
-from . import entries, leaf_counters, leaf_entries
+from .bmv2 import bmv2_program as bmv2
+from .bmv2 import leaf_program as leaf
 from .counters import Read
+from .entries import base_entries
 from .network import Network
 from .plane import Cell, Entry, Group
 from .tofino import tofino_program as tofino
@@ -21,7 +22,7 @@ from .tofino import tofino_program as tofino
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The ways in which the programs differ. See `entries` and `counters` for the functions."""
+    """The ways in which the programs differ. See `bmv2.bmv2_program` for the functions."""
 
     workers: int
     """Most workers of a job."""
@@ -81,21 +82,21 @@ BMV2: Final = Program(
     window=BMV2_WINDOW,
     pipe_ports=None,
     passes=1,
-    base_entries=entries.base_entries,
-    job_entries=entries.job_entries,
-    switch_cells=counting.switch_cells,
-    job_cells=counting.job_cells,
-    job_counters=counting.job_counters,
-    results_sent=counting.results_sent,
-    switch_counters=counting.switch_counters,
+    base_entries=base_entries,
+    job_entries=bmv2.job_entries,
+    switch_cells=bmv2.switch_cells,
+    job_cells=bmv2.job_cells,
+    job_counters=bmv2.job_counters,
+    results_sent=bmv2.results_sent,
+    switch_counters=bmv2.switch_counters,
 )
 BMV2_ROOT: Final = replace(BMV2, scatters=False)
 BMV2_LEAF: Final = replace(
     BMV2_ROOT,
-    job_entries=leaf_entries.job_entries,
-    job_cells=leaf_counters.job_cells,
-    job_counters=leaf_counters.job_counters,
-    results_sent=leaf_counters.results_sent,
+    job_entries=leaf.job_entries,
+    job_cells=leaf.job_cells,
+    job_counters=leaf.job_counters,
+    results_sent=leaf.results_sent,
 )
 TOFINO: Final = Program(
     workers=tofino.WORKERS,

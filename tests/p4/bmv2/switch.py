@@ -193,8 +193,7 @@ class Bmv2:
 
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         """See `Plane.slots`."""
-        names = [name for name in SlotState._fields if f"slot_{name}" in self.memory.registers]
-        columns = [self.memory.registers[f"slot_{name}"][first : first + count] for name in names]
+        columns = [self.memory.registers[f"slot_{name}"][first : first + count] for name in SlotState._fields]
         return [SlotState(*row) for row in zip(*columns, strict=True)]
 
     @property

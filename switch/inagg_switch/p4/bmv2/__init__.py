@@ -1,1 +1,1 @@
-"""The bmv2 switch as a `p4.plane.Plane`, over P4Runtime: a client of the part of it that we need."""
+"""The bmv2 program's entries and counters, and a bmv2 switch as a `p4.plane.Plane`, over P4Runtime."""

@@ -41,7 +41,6 @@ class Bmv2Plane:
     ) -> None:
         """``p4runtime``, ``thrift``: host:port."""
         self._names = P4Names(read_p4info(build.p4info))
-        self._leaf = build.role == LEAF
         try:
             config = build.program()
         except OSError as error:
@@ -78,8 +77,7 @@ class Bmv2Plane:
     def slots(self, first: int, count: int) -> list[SlotState] | None:
         if self._registers is None:
             return None
-        names = SlotState._fields if self._leaf else SlotState._fields[:-1]
-        columns = [self._registers.read(f"slot_{name}")[first : first + count] for name in names]
+        columns = [self._registers.read(f"slot_{name}")[first : first + count] for name in SlotState._fields]
         return [SlotState(*row) for row in zip(*columns, strict=True)]
 
     @property

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from inagg_proto.bfruntime.v1 import bfruntime_pb2 as pb
+from inagg_wire.formats import CHILDREN_MAX
 
 from ...binding import Binding
 from ...driver import DriverError
 from ...service.access import Access
 from ..builds import Build
-from ..entries import FLOOD_GROUP, ROW_WORKERS
+from ..entries import FLOOD_GROUP
 from ..grpc_stream import GONE, WriteFailed, batches
 from ..network import Network
 from ..p4_driver import P4Driver
@@ -24,7 +25,7 @@ from ..plane import Cell, Count, Delete, Group, SlotState, Update
 from ..program import TOFINO
 from .bfruntime_client import Client
 from .bfruntime_info import PORTS, PRE_GROUPS, PRE_NODES, BfrtTables
-from .tofino_program import OUTCOMES, PASSES, tags
+from .tofino_program import OUTCOME_CELLS, PASSES, tags
 
 PROGRAM: Final = "inagg"
 """The name of the program on the switch, unless told otherwise."""
@@ -60,7 +61,7 @@ class TofinoPlane:
         lanes, slots = self._tables.lanes * passes, self._tables.table("tags").size
         self._pass_slots = slots // PASSES
         slots = slots if passes == 1 else self._pass_slots
-        jobs = self._tables.table("outcomes").size // (ROW_WORKERS * OUTCOMES)
+        jobs = self._tables.table("outcomes").size // (CHILDREN_MAX * OUTCOME_CELLS)
         if not (lanes and slots and jobs):
             raise DriverError(f"the program {self._client.program} has no lanes: it is not p4/tofino/inagg.p4")
         here = Path("p4/tofino/inagg.p4"), Path("bf-rt.json")

@@ -1,4 +1,4 @@
-"""Entries and counters of the Tofino program: what `entries` and `counters` are to bmv2's.
+"""Entries and counters of the Tofino program, as `bmv2_program` has those of the bmv2 program.
 
 The program is another: it knows who is missing in a sum instead of who is in it, adds up 32 lanes in each of one to
 four passes, and counts by outcome. Nobody has run it on a Tofino yet (`p4/README.md`).
@@ -18,8 +18,8 @@ from ...binding import Binding
 from ...driver import Counters, JobCounters
 from .. import entries
 from ..counters import DATAGRAMS_IN, LINK_DROPS, REFUSED, Read, arrivals, drops_by_reason, payload_bytes
-from ..entries import ROW_WORKERS
-from ..network import Network, number
+from ..entries import BITS, FITS, Fit, job_group, ternary_entry, worker_cell
+from ..network import Network
 from ..plane import Cell, Count, Entry, Group, Masked
 from .bfruntime_info import PORTS, PORTS_KEY
 
@@ -45,7 +45,9 @@ WORKERS: Final = 31
 NOBODY: Final = 1 << 31
 """The bit that is always set in who is missing."""
 
-TO_SWITCH, TO_DATA_PORT = 1, 2
+PASS_BITS: Final = {**BITS, "place": 8}
+"""Bits of the key of the table `binding`, in its order."""
+
 MODE_MAX: Final = 7
 """Mode of reading codes for a maximum; that for a sum of n is ceil(log2 n)."""
 
@@ -62,8 +64,8 @@ class Outcome(IntEnum):
     COMPLETED = 5
 
 
-OUTCOMES: Final = 8
-"""A worker's counters stand from its number * OUTCOMES on."""
+OUTCOME_CELLS: Final = 8
+"""Cells of a worker in the counters ``outcomes``."""
 
 
 class Answered(IntEnum):
@@ -73,8 +75,8 @@ class Answered(IntEnum):
     ALL = 2
 
 
-ANSWERS: Final = 4
-"""A worker's counters stand from its number * ANSWERS on."""
+ANSWER_CELLS: Final = 4
+"""Cells of a worker in the counters ``answers``."""
 
 
 def passes_of(binding: Binding) -> int:
@@ -94,17 +96,8 @@ def tags(binding: Binding, pass_slots: int) -> Iterator[tuple[int, int]]:
 
 
 def base_entries(network: Network) -> Iterator[Entry | Group]:
-    address = Masked(number(network.address), (1 << 32) - 1)
-    data_port = Masked(network.data_port, (1 << 16) - 1)
-    mac = ("mac", network.mac)
-    yield Entry("local", (("address", address), ("port", data_port)), "own", (mac, ("to", TO_DATA_PORT)), priority=2)
-    # which so is counted, as on bmv2: nobody knows to which port it is
-    fragment = (("address", address), ("fragment", Masked(1, 0xFF)))
-    yield Entry("local", fragment, "own", (mac, ("to", TO_DATA_PORT)), priority=2)
-    yield Entry("local", (("address", address),), "own", (mac, ("to", TO_SWITCH)), priority=1)
-    yield Entry("to_switch", (("destination", network.mac),), "ours")
-    shared = entries.base_entries(network)
-    yield from (item for item in shared if not isinstance(item, Entry) or item.table not in ("local", "to_switch"))
+    """See `entries.base_entries`; and the ways from pass to pass."""
+    yield from entries.base_entries(network)
     yield from _ways(network)
 
 
@@ -120,39 +113,32 @@ def _ways(network: Network) -> Iterator[Entry]:
 
 
 def job_entries(binding: Binding, network: Network, row: int, epoch: int) -> tuple[Entry | Group, ...]:
-    """See `entries.job_entries`: the same, but for the data of entries that take a datagram. ``epoch`` has no part: the
-    slots of a Tofino are cleared from outside."""
-    items: list[Entry | Group] = []
-    for item in entries.job_entries(binding, network, row, epoch):
-        member = isinstance(item, Entry) and item.action == "member"
-        items += _members(item, binding, row) if member and isinstance(item, Entry) else [item]
-    return tuple(items)
+    """See `entries.job_entries`. ``epoch`` has no part: the slots of a Tofino are cleared from outside."""
 
+    def binds(fit: Fit) -> Iterator[Entry]:
+        """The entry for the first pass, and if there are more passes, one for them, which leaves out the port, as the
+        first one has looked at it. So no port stands in what passes from one to the next."""
+        rank, op, key = fit
+        port = key["ingress_port"]
+        assert isinstance(port, int)
+        data = (
+            ("worker", worker_cell(row, rank)),
+            ("rank", rank),
+            ("others", NOBODY | binding.full & ~(1 << rank)),
+            ("op", int(op)),
+            ("mode", ceil_log2(len(binding.children)) if op is Op.SUM else MODE_MAX),
+            ("seed", binding.seed),
+            ("group", job_group(row)),
+            ("asker", port),
+        )
+        places = [Masked(FIRST | passes_of(binding) - 1, 0xFF)]
+        if passes_of(binding) > 1:
+            places.append(Masked(LATER, LATER))
+        for place in places:
+            mine = {name: value for name, value in key.items() if name != "ingress_port" or place.value & FIRST}
+            yield ternary_entry("binding", PASS_BITS, FITS, mine | {"place": place}, ("bind", data))
 
-def _members(entry: Entry, binding: Binding, row: int) -> Iterator[Entry]:
-    """The entry for the first pass, and if there are more passes, one for them, which leaves out the port, as the first
-    one has looked at it. So no port stands in what passes from one to the next."""
-    match, params = dict(entry.match), dict(entry.params)
-    port = match["ingress_port"]
-    assert isinstance(port, Masked)
-    rank = params["worker"] - row * ROW_WORKERS
-    op = match["op"]
-    assert isinstance(op, Masked)
-    data = (
-        ("worker", params["worker"]),
-        ("rank", rank),
-        ("others", NOBODY | binding.full & ~(1 << rank)),
-        ("op", op.value),
-        ("mode", ceil_log2(len(binding.children)) if op.value == Op.SUM else MODE_MAX),
-        ("seed", binding.seed),
-        ("group", params["group"]),
-        ("asker", port.value),
-    )
-    first = (*entry.match, ("place", Masked(FIRST | passes_of(binding) - 1, 0xFF)))
-    yield Entry(entry.table, first, "bind", data, entry.priority)
-    if passes_of(binding) > 1:
-        later = (*(item for item in entry.match if item[0] != "ingress_port"), ("place", Masked(LATER, LATER)))
-        yield Entry(entry.table, later, "bind", data, entry.priority)
+    return entries.job_entries(binding, network, row, binds)
 
 
 def switch_cells() -> Iterator[Cell]:
@@ -168,11 +154,11 @@ def job_cells(row: int, workers: int) -> Iterator[Cell]:
 
 
 def _cell(row: int, rank: int, outcome: Outcome) -> Cell:
-    return Cell("outcomes", (row * ROW_WORKERS + rank) * OUTCOMES + outcome)
+    return Cell("outcomes", worker_cell(row, rank) * OUTCOME_CELLS + outcome)
 
 
 def _answers(row: int, rank: int, what: Answered) -> Cell:
-    return Cell("answers", (row * ROW_WORKERS + rank) * ANSWERS + what)
+    return Cell("answers", worker_cell(row, rank) * ANSWER_CELLS + what)
 
 
 def job_counters(row: int, workers: int, read: Read) -> JobCounters:
@@ -209,4 +195,4 @@ def results_sent(row: int, binding: Binding, read: Read) -> tuple[int, int]:
 def switch_counters(read: Read) -> Counters:
     """Counters of no job: arrivals, drops, and notices, of which there is one for each drop that has any."""
     notices = sum(count for reason, count in drops_by_reason(read).items() if reason in NOTICED)
-    return arrivals(read, notices, LINK_DROPS)
+    return arrivals(read, notices)

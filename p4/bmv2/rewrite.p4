@@ -1,23 +1,19 @@
-// Turns a contribution into what goes back: a result, or an error notice. Both start on their way to the sender; the
-// egress gives the copies of a multicast result the addresses of the other workers.
+// Turns a contribution into what this switch makes of it, and sends that on its way to the sender; the egress gives the
+// copies of a multicast result the addresses of the other workers. The lanes are in place already.
 
-control Answer(inout headers_t hdr, in bit<48> own_mac, in bit<8> kind, in bit<8> format, in bit<8> reason) {
+control Rewrite(inout headers_t hdr, in bit<48> own_mac, in bit<8> kind, in bit<8> format) {
     apply {
         hdr.ethernet.destination = hdr.ethernet.source;
         hdr.ethernet.source = own_mac;
-        bit<32> own = hdr.ipv4.destination;
+        bit<32> own_address = hdr.ipv4.destination;
         hdr.ipv4.destination = hdr.ipv4.source;
-        hdr.ipv4.source = own;
+        hdr.ipv4.source = own_address;
         bit<16> own_port = hdr.udp.destination;
         hdr.udp.destination = hdr.udp.source;
         hdr.udp.source = own_port;
 
         hdr.inagg.kind = kind;
         hdr.inagg.format = format;
-        if (kind == KIND_NOTICE) {
-            hdr.inagg.lanes = 0;
-            hdr.inagg.owner = (bit<16>)reason;
-        }
         hdr.udp.length = UDP_BYTES + HEADER_BYTES + (bit<16>)payload_bytes(format, hdr.inagg.lanes);
         hdr.udp.checksum = 0;  // none, which IPv4 allows: see p4/README.md
         hdr.ipv4.tos = 0;
