@@ -99,6 +99,12 @@ class Compression:
     def _number(self, bucket: GradBucket) -> list[int]:
         return [self._numbers.setdefault(parameter, len(self._numbers)) for parameter in bucket.parameters()]
 
+    def begin_model(self, bucket: GradBucket) -> None:
+        """Number parameters anew if those of ``bucket`` are another model's: as on a rank that comes from a
+        checkpoint."""
+        if self._numbers.keys().isdisjoint(bucket.parameters()):
+            self._numbers.clear()
+
     def release(self, bucket: GradBucket) -> None:
         """Give back to the gradients of a bucket, which will not be compressed, what is remembered of them."""
         if bucket.buffer().layout is not torch.strided:  # sparse, of one parameter, of which nothing is remembered

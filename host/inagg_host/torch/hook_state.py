@@ -166,15 +166,6 @@ class InaggState:
         self._job, self._joined = new, self.group()
         self._registered = _is_registered(self._joined)
 
-    def _number_anew(self, bucket: GradBucket) -> None:
-        """Let numbers of parameters, by which a compressor remembers them, begin anew if the model is another: this is
-        its first ``bucket`` in the group. Numbers are then those that a rank has that comes from a checkpoint."""
-        if not self._numbered and self._compression is not None:
-            numbers = self._compression._numbers
-            if numbers.keys().isdisjoint(bucket.parameters()):
-                numbers.clear()
-        self._numbered = True
-
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
         # The job must not hold the state: it is left when nobody else does.
@@ -230,7 +221,9 @@ class InaggState:
     def average(self, bucket: GradBucket) -> dist.Work:
         """Begin to average a bucket in place: through the compressor, the switch, or the process group."""
         tensor, job = bucket.buffer(), self.job()
-        self._number_anew(bucket)
+        if not self._numbered and self._compression is not None:
+            self._compression.begin_model(bucket)
+        self._numbered = True
         memories = None if self._compression is None else self._compression.memories
         first = bucket.index() == 0
         looks = self._scalar_log is not None and self._scalar_log.begin_bucket(first, lambda: self.counters, memories)
