@@ -72,7 +72,7 @@ class Fallback:
         back: Callable[[Network, list[Task]], None],
         finish: Callable[[Task, AllReduceError | None], None],
     ) -> None:
-        self._group, self._config, self._ranks, self._counters = group, config, config.workers, counters
+        self._group, self._config, self._counters = group, config, counters
         self._reconnector, self._back, self._finish = Reconnector(join, config.who), back, finish
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._why = ""
@@ -236,12 +236,12 @@ class Fallback:
     def _all_back(self, task: Task) -> bool:
         """Whether all ranks have a network that works; agreed on, so the same on all. Raises AllReduceError, on all, if
         the next task is not the same on all."""
-        signature = signature_of(task, self._ranks if task.scatters else 1)
-        back = agree(self._group, self._ranks, self._reconnector.is_back(), signature)
+        signature = signature_of(task, self._config.workers if task.scatters else 1)
+        back = agree(self._group, self._config.workers, self._reconnector.is_back(), signature)
         if back is None:
             cause = other_operation(task.values.size, task.float_type, task.divisor)
             raise AllReduceError(str(cause)) from cause
-        return back == self._ranks
+        return back == self._config.workers
 
     def _hand_over(self, task: Task) -> None:
         network = self._reconnector.take()

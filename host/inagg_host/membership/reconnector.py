@@ -23,7 +23,7 @@ RETRY_S = 1.0
 """How long to wait between two attempts to join."""
 TRIAL_S: Final = 10.0
 """How long the first operation of a new network may take. All ranks have joined, and each begins with that: a switch
-answers in milliseconds, and lost datagrams are sent again after a second at most."""
+answers in milliseconds, and lost datagrams are sent again after a quarter of a second at most (`RTO_MAX_S`)."""
 TRIALS_AFTER_MOST_S: Final = 60.0
 """The longest pause after a trial in vain; it doubles each time."""
 TRIAL_POLL_S: Final = 0.002

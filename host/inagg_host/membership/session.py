@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -85,9 +84,10 @@ class Session:
         an address that others cannot answer to."""
         given = literal_host(self._config.host) if self._config.host else ""
         while True:
-            there = f"the switch at {self.calls.address}"
+            there, hint = f"the switch at {self.calls.address}", ". INAGG_SWITCH says where it is"
             try:
                 control = resolved(split_address(self.calls.address)[0])  # more often than gRPC asks for a name
+                hint = ""
                 question = pb.DataPlanesRequest(host=control, own=given)
                 answer = self.calls.ask(self.calls.stub.DataPlanes, question, CALL_S)
                 if (unlike := why_unlike(answer.protocol, there, "this rank")) is not None:
@@ -101,9 +101,6 @@ class Session:
                 if error.code() not in (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise explained from None
             except OSError as error:
-                # What is wrong is the name that this rank was given, and not that of where the switch's data goes.
-                unknown = isinstance(error, socket.gaierror) and there.startswith("the switch at")
-                hint = ". INAGG_SWITCH says where it is" if unknown else ""
                 explained = SessionError(f"no way to {there}: {advised(error)}{hint}", grpc.StatusCode.UNAVAILABLE)
             self.calls.try_again(explained)
 

@@ -211,6 +211,13 @@ def test_a_switch_that_does_not_answer_has_said_nothing(switch: SwitchProcess) -
         AllReduce(switch=switch.control, rank=0, workers=2, job="silent", join_timeout_s=1e-9)
 
 
+def test_whoever_asks_why_on_a_channel_that_was_closed_meanwhile_hears_nothing(switch: SwitchProcess) -> None:
+    """Limits of time are kept on the thread that asks: it must not end by that."""
+    with closing(session_of(switch.control)) as ours:
+        ours.calls.close()
+        assert ours.calls.why() == ""
+
+
 def test_where_nothing_arrives_the_error_says_what_was_sent_for_nothing(switch: SwitchProcess) -> None:
     def lossy(link: Link) -> Link:
         return FaultLink(link, Faults(drop=1.0), seed=1)

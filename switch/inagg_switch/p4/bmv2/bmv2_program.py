@@ -1,6 +1,6 @@
 """Entries and counters of the bmv2 program, as `tofino_program` has those of the Tofino program.
 
-The cells of its counters are laid out as p4/include/layout.p4 says.
+The cells of its counters are laid out as p4/bmv2/cells.p4 says.
 """
 
 from __future__ import annotations
