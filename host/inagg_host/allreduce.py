@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from inagg_link import Link
+from inagg_link.base import Link
 from inagg_link.signals import Deferred
 from inagg_wire.scale import FloatType
 
@@ -70,8 +70,8 @@ class AllReduce:
         failure_channel: JoinFailureChannel | None = None, **options: Unpack[ConfigOptions],
     ) -> None:  # fmt: skip
         """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
-        the sockets, such as `inagg_link.FaultLink`. ``failure_channel``, if ranks have one, keeps them from waiting for
-        a rank that cannot join."""
+        the sockets, such as `inagg_link.fault_link.FaultLink`. ``failure_channel``, if ranks have one, keeps them from
+        waiting for a rank that cannot join."""
         self.config = Config.from_environment(**options)
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(

@@ -7,11 +7,22 @@ import re
 import socket
 from typing import Final
 
+Address = tuple[str, int]
+"""(host, port). The host is a literal IPv4 or IPv6 address as `canonical` writes it, never a name to look up."""
+
 PORT_MAX: Final = 0xFFFF
 
 
 class SettingsError(ValueError):
     """Settings that cannot be; the text says what to change."""
+
+
+def canonical(address: Address) -> Address:
+    """The address as links write and compare it. ValueError: the host is no literal address, or no such port."""
+    host, port = address
+    if not 0 <= port <= PORT_MAX:
+        raise ValueError(f"a UDP port is 0..{PORT_MAX}, not {port}")
+    return str(ipaddress.ip_address(host)), port
 
 
 def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:

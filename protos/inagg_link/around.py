@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link.base import Address, Batch, Counters, Link, Traffic, count_datagrams
+from inagg_link.addresses import Address
+from inagg_link.base import Batch, Counters, Link, Traffic, count_datagrams
 
 
 class LinkAround(Link):

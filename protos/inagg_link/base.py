@@ -12,7 +12,6 @@ A link is used by one thread at a time; no method locks.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,19 +21,18 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_link.addresses import Address
+from inagg_link.sockopt import SEGMENTS_LEAST
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_BATCH, UDP_PAYLOAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from inagg_link.port import Port
 
-Address = tuple[str, int]
-"""(host, port). The host is a literal IPv4 or IPv6 address as `canonical` writes it, never a name to look up."""
-
 MAX_DATAGRAM_BYTES = UDP_PAYLOAD_BYTES_MAX
 """Most payload of a datagram over IPv4. IPv6 has 20 more, which we do not use."""
 
-MAX_BATCH_DATAGRAMS = 64
-"""UDP_MAX_SEGMENTS in every kernel that has UDP_SEGMENT; newer ones take 128: see `Link.batch_datagrams`."""
+MAX_BATCH_DATAGRAMS = SEGMENTS_LEAST
+"""As many every kernel takes that has UDP_SEGMENT; newer ones take more: see `Link.batch_datagrams`."""
 
 MAX_BATCH_BYTES = 65_535
 """Most bytes in a received batch: the kernel merges datagrams until the length of an IP packet, 16 bits, is full."""
@@ -197,14 +195,6 @@ class Link(Protocol):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def canonical(address: Address) -> Address:
-    """The address as links write and compare it. ValueError: the host is no literal address, or no such port."""
-    host, port = address
-    if not 0 <= port <= 65_535:
-        raise ValueError(f"a UDP port is 0..65535, not {port}")
-    return str(ipaddress.ip_address(host)), port
 
 
 def check_size(size: int) -> None:

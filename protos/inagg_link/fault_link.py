@@ -12,7 +12,8 @@ import numpy as np
 
 from inagg_link.around import LinkAround
 from inagg_link.base import Batch, Link, count_datagrams
-from inagg_link.faults import Arrival, FaultModel, Faults
+from inagg_link.fault_model import Arrival, FaultModel
+from inagg_link.faults import Faults
 from inagg_link.port import FAULTY, MASK_AT, RECEIVING, SENDING, Port
 
 Direction = Literal["send", "receive"]

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inagg_link import port as ports
+from inagg_link.addresses import Address, canonical
 from inagg_link.around import LinkAround
-from inagg_link.base import Address, Batch, Counters, Traffic, canonical, traffic_of
+from inagg_link.base import Batch, Counters, Traffic, traffic_of
 from inagg_link.udp import SocketLink, UdpLink
 
 

@@ -20,7 +20,7 @@ from inagg_link import port as ports
 from inagg_link.base import MAX_BATCH_BYTES
 from inagg_link.jit import inline, jit
 from inagg_link.sockopt import SOL_UDP, UDP_GRO, UDP_SEGMENT
-from inagg_wire.noise import MIX_1, MIX_2
+from inagg_wire.noise_keys import MIX_1, MIX_2
 
 Array = Any
 
@@ -113,7 +113,7 @@ def key_of_name(words: Any) -> Any:
 
 @jit
 def mixed(z: Any) -> Any:
-    """`inagg_wire.noise.mix64`."""
+    """`inagg_wire.noise_keys.mix64`."""
     z = np.uint64((z ^ (z >> np.uint64(30))) * np.uint64(MIX_1))
     z = np.uint64((z ^ (z >> np.uint64(27))) * np.uint64(MIX_2))
     return np.uint64(z ^ (z >> np.uint64(31)))

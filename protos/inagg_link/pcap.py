@@ -21,8 +21,9 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from inagg_link.addresses import Address
 from inagg_link.around import LinkAround
-from inagg_link.base import Address, Batch, Link
+from inagg_link.base import Batch, Link
 
 MAGIC_NANOSECONDS = 0xA1B23C4D
 LINKTYPE_RAW = 101

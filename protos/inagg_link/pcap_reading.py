@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from inagg_link.base import Address
+from inagg_link.addresses import Address
 from inagg_link.pcap import (
     FILE_HEADER,
     FILE_HEADER_BYTES,

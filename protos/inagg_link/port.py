@@ -19,9 +19,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link.base import MAX_BATCH_BYTES, Address, canonical
+from inagg_link.addresses import Address, canonical
+from inagg_link.base import MAX_BATCH_BYTES
 from inagg_link.processors import load_descriptor, processors
-from inagg_wire.noise import mix64
+from inagg_wire.noise_keys import mix64
 
 # Indices into `Port.words`. Counters are since the link was last asked for its own.
 FD, SEGMENT, SIZE, ERRNO, PEER = range(5)

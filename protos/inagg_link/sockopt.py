@@ -15,13 +15,15 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from inagg_link.base import MAX_BATCH_DATAGRAMS, Address, canonical
+from inagg_link.addresses import Address, canonical
 
 SOL_UDP = 17
 UDP_SEGMENT = 103
 """Payload bytes after which the kernel cuts what one call sends (udp(7), Linux 4.18). 0: do not cut."""
+SEGMENTS_LEAST = 64
+"""UDP_MAX_SEGMENTS in every kernel that has UDP_SEGMENT (include/linux/udp.h)."""
 SEGMENTS_MOST = 128
-"""More than these we do not ask for."""
+"""UDP_MAX_SEGMENTS from Linux 6.9 on. More than these we do not ask for."""
 UDP_GRO = 104
 """Receive datagrams that arrived together as one buffer; a control message tells their size (Linux 5.0)."""
 SO_SNDBUFFORCE = 32
@@ -158,15 +160,15 @@ def enable(sock: socket.socket, option: int, value: int) -> bool:
 
 @lru_cache(1)
 def segments_most() -> int:
-    """Number of datagrams that the kernel cuts from what one call sends (UDP_MAX_SEGMENTS in its include/linux/udp.h:
-    64, and 128 from Linux 6.9 on), found out by trying it once, on the loopback."""
+    """Number of datagrams that the kernel cuts from what one call sends, found out by trying it once, on the
+    loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         try:
             sock.bind(("127.0.0.1", 0))
             sock.setsockopt(SOL_UDP, UDP_SEGMENT, 1)
             sock.sendto(bytes(SEGMENTS_MOST), sock.getsockname())
         except OSError:
-            return MAX_BATCH_DATAGRAMS
+            return SEGMENTS_LEAST
     return SEGMENTS_MOST
 
 

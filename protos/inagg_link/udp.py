@@ -32,15 +32,14 @@ from numpy.typing import NDArray
 
 from inagg_link import port as ports
 from inagg_link import sockopt
+from inagg_link.addresses import Address, canonical
 from inagg_link.base import (
     MAX_BATCH_BYTES,
     MAX_BATCH_DATAGRAMS,
-    Address,
     Batch,
     Counters,
     Link,
     Traffic,
-    canonical,
     count_datagrams,
     datagrams_per_call,
 )

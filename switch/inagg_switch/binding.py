@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Encoding, Op, datagram_bytes
-from inagg_wire.noise import BlockKey
+from inagg_wire.noise_keys import BlockKey
 from inagg_wire.slots import Lease
 
 Address = tuple[str, int]
@@ -49,7 +49,7 @@ class Binding:
 
     ``children[i]`` is the address from which datagrams of the job's rank i come, or of the i-th switch below this one,
     and to which results go. ``seed``: 32 bits, of the switch's rounding noise in these slots
-    (`inagg_wire.noise.seed_for_lease`). ``lanes``: of a block as workers send it. The values are valid together:
+    (`inagg_wire.noise_keys.seed_for_lease`). ``lanes``: of a block as workers send it. The values are valid together:
     `inagg_wire.formats.admit` and `inagg_wire.slots.Lease` have been asked.
     """
 

@@ -26,8 +26,9 @@ def configure(format_name: str = "human", level: str = "info", stream: TextIO | 
     if format_name == "json":
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
+        no_padding = 0  # of events; by position, as its name is another since structlog 25.5
         renderer = structlog.dev.ConsoleRenderer(
-            colors=stream.isatty(), pad_event_to=0, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+            no_padding, colors=stream.isatty(), sort_keys=False, exception_formatter=structlog.dev.plain_traceback
         )
         last = [_readable, renderer]
     handler = logging.StreamHandler(stream)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
-import importlib.metadata
 import itertools
 import os
 import re
@@ -167,7 +166,9 @@ def with_hint(error: click.ClickException) -> click.ClickException:
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        click.echo(f"inagg {importlib.metadata.version('inagg')}")
+        from importlib.metadata import version  # loads the standard library's email, which no other command needs
+
+        click.echo(f"inagg {version('inagg')}")
         ctx.exit()
 
 

@@ -4,7 +4,7 @@ options that many commands have."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -16,7 +16,14 @@ FORMAT_NAMES: Final = ", ".join(FORMATS)
 POSITIVE, NOT_NEGATIVE = Number(min=0.0, min_open=True), Number(min=0.0)
 
 
-class LinkRate(click.ParamType[str]):
+if TYPE_CHECKING:
+    OptionType = click.ParamType[Any]
+else:
+    OptionType = click.ParamType  # which click before 8.4 cannot subscript
+"""The base of types of options."""
+
+
+class LinkRate(OptionType):
     """A rate such as 1gbit, or none."""
 
     name = "rate"

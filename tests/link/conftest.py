@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from inagg_link import UdpLink
+from inagg_link.udp import UdpLink
 
 
 @pytest.fixture

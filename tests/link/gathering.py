@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inagg_link.base import Address, Batch, check_size, split
+from inagg_link.addresses import Address
+from inagg_link.base import Batch, check_size, split
 
 
 def gather(datagrams: Sequence[bytes], peer: Address) -> list[Batch]:

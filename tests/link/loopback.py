@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from inagg_link import Batch, Link, UdpLink
+from inagg_link.base import Batch, Link
+from inagg_link.udp import UdpLink
 from inagg_switch.multicast_groups import LOCAL, group_of
 
 PATIENCE_S = 5.0

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from inagg_link import Address, Link, UdpLink, datagrams_per_call, native
+from inagg_link import native
+from inagg_link.addresses import Address
+from inagg_link.base import Link, datagrams_per_call
 from inagg_link.port import SIZE, Port, register
+from inagg_link.udp import UdpLink
 
 
 def lends() -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link.base import Address, Batch, Counters, Link, canonical, count_datagrams, split
+from inagg_link.addresses import Address, canonical
+from inagg_link.base import Batch, Counters, Link, count_datagrams, split
 
 FIRST_PORT = 49_152  # the first of the dynamic ports, RFC 6335 section 6
 BURST_BATCHES = 16

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.link.gathering import gather
 
-from inagg_link import MAX_BATCH_DATAGRAMS, MAX_DATAGRAM_BYTES, Batch, canonical, datagrams_per_call, split
-from inagg_link.base import count_datagrams
+from inagg_link.addresses import canonical
+from inagg_link.base import MAX_BATCH_DATAGRAMS, MAX_DATAGRAM_BYTES, Batch, count_datagrams, datagrams_per_call, split
 
 PEER = ("127.0.0.1", 9000)
 

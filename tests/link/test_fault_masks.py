@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import needs_port, port_of, receive_all, send, send_all
 
-from inagg_link import Batch, FaultLink, FaultModel, Faults, UdpLink, native, split
+from inagg_link import native
+from inagg_link.base import Batch, split
+from inagg_link.fault_link import FaultLink
+from inagg_link.fault_model import FaultModel
+from inagg_link.faults import Faults
 from inagg_link.port import ERRNO, MASKS_AHEAD, key_of
+from inagg_link.udp import UdpLink
 
 pytestmark = needs_port
 

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.link.memory import ManualClock, MemoryLink, MemoryNetwork
 
-from inagg_link import MAX_BATCH_DATAGRAMS, Arrival, Batch, FaultLink, FaultModel, Faults
+from inagg_link.base import MAX_BATCH_DATAGRAMS, Batch
+from inagg_link.fault_link import FaultLink
+from inagg_link.fault_model import Arrival, FaultModel
+from inagg_link.faults import Faults
 
 PEER = ("10.0.0.9", 9)
 SIZE = 16

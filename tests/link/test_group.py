@@ -13,9 +13,13 @@ import pytest
 from tests.link.loopback import PATIENCE_S, both_ways, collect, needs_offload, numbered, rows
 from tests.link.loops import needs_port, port_of, receive_all
 
-from inagg_link import Address, Batch, Group, GroupLink, UdpLink, native, waiting
+from inagg_link import native, waiting
 from inagg_link import port as ports
+from inagg_link.addresses import Address
+from inagg_link.base import Batch
+from inagg_link.groups import Group, GroupLink
 from inagg_link.port import PEER, key_of
+from inagg_link.udp import UdpLink
 
 HOST = "239.255.0.7"
 

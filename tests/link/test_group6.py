@@ -9,8 +9,11 @@ import pytest
 from tests.link.loopback import both_ways, collect, needs_groups6, needs_offload, numbered, rows
 from tests.link.loops import needs_port, port_of, receive_all, send
 
-from inagg_link import Batch, Group, GroupLink, UdpLink, sockopt
+from inagg_link import sockopt
+from inagg_link.base import Batch
+from inagg_link.groups import Group, GroupLink
 from inagg_link.port import PEER, key_of
+from inagg_link.udp import UdpLink
 from inagg_switch.multicast_groups import LOCAL, group_of
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.link.memory import BURST_BATCHES, ManualClock, MemoryNetwork
 
-from inagg_link import Batch
+from inagg_link.base import Batch
 
 
 def data(count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

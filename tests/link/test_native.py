@@ -15,8 +15,10 @@ from tests.link.gathering import gather
 from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import cut, needs_port, port_of, receive, receive_all, send, send_all
 
-from inagg_link import Batch, UdpLink, native, sockopt
+from inagg_link import native, sockopt
+from inagg_link.base import Batch
 from inagg_link.port import ERRNO, PEER, SEGMENT, SIZE, key_of
+from inagg_link.udp import UdpLink
 
 pytestmark = needs_port
 

@@ -17,8 +17,10 @@ from scapy.layers.inet6 import IPv6
 from scapy.utils import RawPcapReader, rdpcap
 from tests.link.memory import MemoryNetwork
 
-from inagg_link import Address, Batch, CaptureError, CaptureLink, append_note, read_capture
-from inagg_link.pcap import FILE_HEADER_BYTES, LINKTYPE_RAW, internet_checksum, records
+from inagg_link.addresses import Address
+from inagg_link.base import Batch
+from inagg_link.pcap import FILE_HEADER_BYTES, LINKTYPE_RAW, CaptureLink, append_note, internet_checksum, records
+from inagg_link.pcap_reading import CaptureError, read_capture
 
 TIME_NS = 1_700_000_000_123_456_789
 ONE: Address = ("10.0.0.1", 1)

@@ -16,8 +16,13 @@ from tests.link.loopback import collect, numbered, rows
 from tests.link.loops import needs_port, port_of
 from tests.link.memory import MemoryNetwork
 
-from inagg_link import Address, Batch, FaultLink, Faults, UdpLink, native
+from inagg_link import native
+from inagg_link.addresses import Address
+from inagg_link.base import Batch
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_link.port import AF_INET6, address_of, key_of, register, register_only
+from inagg_link.udp import UdpLink
 
 addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
 

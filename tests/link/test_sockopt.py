@@ -18,7 +18,8 @@ from inagg_link import sockopt
 NARROW_LOOPBACK = """
 import fcntl, socket, struct
 import numpy as np
-from inagg_link import Batch, UdpLink
+from inagg_link.base import Batch
+from inagg_link.udp import UdpLink
 SIOCSIFFLAGS, SIOCSIFMTU, IFF_UP = 0x8914, 0x8922, 1
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
     fcntl.ioctl(control, SIOCSIFMTU, struct.pack("16si", b"lo", 1500))

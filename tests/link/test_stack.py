@@ -7,7 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from inagg_link import Batch, CaptureLink, FaultLink, Faults, UdpLink, read_capture
+from inagg_link.base import Batch
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
+from inagg_link.pcap import CaptureLink
+from inagg_link.pcap_reading import read_capture
+from inagg_link.udp import UdpLink
 
 
 def test_faults_around_a_capture_around_a_socket(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.link.gathering import gather
 from tests.link.loopback import PATIENCE_S, both_ways, collect, every_pair, needs_offload, numbered, rows
 
-from inagg_link import MAX_BATCH_BYTES, MAX_DATAGRAM_BYTES, Batch, UdpLink
 from inagg_link import udp as udp_module
+from inagg_link.base import MAX_BATCH_BYTES, MAX_DATAGRAM_BYTES, Batch
+from inagg_link.udp import UdpLink
 
 # --- what is sent is what is received ---
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from tests.link.loopback import both_ways, collect, fail_after, needs_offload, numbered, rows
 
-from inagg_link import MAX_DATAGRAM_BYTES, Batch, UdpLink, sockopt
+from inagg_link import sockopt
+from inagg_link.base import MAX_DATAGRAM_BYTES, Batch
 from inagg_link.port import SEGMENT
+from inagg_link.udp import UdpLink
 
 # --- misuse raises ---
 

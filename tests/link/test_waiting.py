@@ -12,9 +12,11 @@ import pytest
 from tests.link.loopback import PATIENCE_S, numbered
 from tests.link.loops import needs_port, port_of
 
-from inagg_link import Batch, UdpLink, waiting
+from inagg_link import waiting
+from inagg_link.base import Batch
 from inagg_link.port import LOAD, PAUSE, PROCESSORS
 from inagg_link.processors import LOAD as LOAD_FILE
+from inagg_link.udp import UdpLink
 
 pytestmark = needs_port
 

@@ -24,7 +24,7 @@ from inagg_switch.p4.builds import LEAF, build, builds
 from inagg_switch.p4.grpc_stream import WriteFailed
 from inagg_switch.p4.plane import Cell, Count, Delete, Entry, Insert, Masked
 from inagg_wire.formats import CHILDREN_MAX
-from inagg_wire.noise import BlockKey
+from inagg_wire.noise_keys import BlockKey
 
 from .p4runtime_server import P4RuntimeServer
 from .rig import Rig, make_network
@@ -153,7 +153,7 @@ def test_a_job_whose_entries_the_switch_writes_too_late_leaves_nothing_behind(
         assert server.switch is not None
         monkeypatch.setattr(stream, "CALL_S", 0.3)
         server.writes_go_on.clear()
-        with pytest.raises(DriverError, match="has not answered Write in time"):
+        with pytest.raises(DriverError, match=r"the P4Runtime server on .* has not answered Write in time: does"):
             driver.bind(0, make_binding(7, n=3, children=WORKERS))
         with pytest.raises(DriverError, match="would share slots with job 7"):  # as long as it may have any of them
             driver.bind(0, make_binding(8, n=3, children=WORKERS))

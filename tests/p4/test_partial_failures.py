@@ -96,7 +96,7 @@ def live(world: World, plane: FailingPlane, base: int) -> None:
             with suppress(ControlError):  # no room, while the slots of the one that failed are not free
                 world.join(rank, SPEC, port=ports + rank)
             check(world, plane, base)
-    if "job" in world.registry.by_name:
+    if "job" in world.registry.jobs.by_name:
         world.registry.leave(world.now, "job", rank, 100 + rank, end=True)
         world.pump()
     check(world, plane, base)
@@ -109,7 +109,7 @@ def serves(world: World, name: str) -> bool:
     except ControlError:  # no room
         return False
     began = all(ticket in world.epochs for ticket in tickets)
-    if name in world.registry.by_name:
+    if name in world.registry.jobs.by_name:
         world.leave(0, name, end=True)
     return began
 

@@ -19,7 +19,7 @@ from inagg_switch.p4.network import mac_number
 from inagg_wire import header as wire
 from inagg_wire.errors import Reason, WireError
 from inagg_wire.layout import DATA_PORT, Encoding, Kind, Op
-from inagg_wire.noise import seed_for_lease
+from inagg_wire.noise_keys import seed_for_lease
 from inagg_wire.payload import Codes
 from inagg_wire.slots import Lease
 

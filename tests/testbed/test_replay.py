@@ -17,7 +17,11 @@ from click.testing import CliRunner
 from tests.link.memory import MemoryNetwork
 from tests.switch.aggregation.world import block_of, make_binding, make_contribution, simple_codes
 
-from inagg_link import Address, Batch, CaptureLink, FaultLink, Faults
+from inagg_link.addresses import Address
+from inagg_link.base import Batch
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
+from inagg_link.pcap import CaptureLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane

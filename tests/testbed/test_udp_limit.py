@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from inagg_link import FaultLink, Faults, UdpLink
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
+from inagg_link.udp import UdpLink
 from inagg_testbed.bench.children import Child, ChildSilent, crew, receive_all
 from inagg_testbed.bench.load import ConstantFeed, Workers, drive
 from inagg_testbed.bench.udp_limit import Echo, Load, plan, udp_echo_limit

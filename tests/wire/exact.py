@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire import codec, noise, payload, reencode, scale
+from inagg_wire import codec, noise, noise_keys, payload, reencode, scale
 from inagg_wire.formats import FORMATS, Family, JobFormat
 from inagg_wire.layout import Encoding, Op
 from inagg_wire.scale import Floats, FloatType, Unit
@@ -232,7 +232,7 @@ def all_reduce(
 
 def host_noise(seed: int, worker: int, block: int, lanes: int) -> Callable[[int], Words]:
     """The noise of one block of one worker."""
-    key = noise.block_key(seed, worker, block)
+    key = noise_keys.block_key(seed, worker, block)
     return lambda index: noise.host_words(key, lanes, index)
 
 

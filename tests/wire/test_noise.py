@@ -12,18 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.exact import Words
 
-from inagg_wire import noise
+from inagg_wire import noise, noise_keys
 from inagg_wire.layout import GENERATION_MAX, LANE_COUNT_MAX, SLOT_COUNT_MAX
-from inagg_wire.noise import (
-    BlockKey,
-    block_key,
-    group_table,
-    hashes,
-    host_words,
-    seed_for_lease,
-    switch_word,
-    switch_words,
-)
+from inagg_wire.noise import group_table, hashes, host_words, switch_word, switch_words
+from inagg_wire.noise_keys import BlockKey, block_key, seed_for_lease
 
 MASK = 0xFFFFFFFF
 u32 = st.integers(0, MASK)
@@ -214,7 +206,7 @@ def test_mixing_of_the_key_is_a_bijection_of_64_bits() -> None:
     """The shifts by rank, the multipliers by being odd; and the published value of splitmix64 for seed 0."""
     for shift in (30, 27, 31):
         assert rank([1 << i ^ (1 << i >> shift) for i in range(64)]) == 64
-    assert noise.mix64(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
+    assert noise_keys.mix64(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
 
 
 def test_blocks_of_a_worker_never_share_a_key() -> None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from inagg_wire import noise, reencode
+from inagg_wire import noise, noise_keys, reencode
 from inagg_wire.formats import FORMATS, WORKERS_MAX, JobFormat, ceil_log2, job_format
 from inagg_wire.layout import CARRIED, LANE_BITS, Kind, Op
 from inagg_wire.noise import Words
@@ -90,7 +90,7 @@ def moments(word: object) -> tuple[np.ndarray, np.ndarray]:
 
 def test_noise_of_switches_does_not_go_together() -> None:
     """Over slots, with the words that switches really have: no bias, and errors of leaves and root do not add up."""
-    keys = [noise.block_key(SEED, 2 * leaf, 1) for leaf in range(2)]
+    keys = [noise_keys.block_key(SEED, 2 * leaf, 1) for leaf in range(2)]
     off, second = moments(lambda leaf, slot, lanes: noise.partial_words(keys[leaf], SEED, slot, 1, lanes))
     assert np.abs(off).max() < 4.5
     assert 0.7 < np.sqrt((off**2).mean()) < 1.3

@@ -16,7 +16,8 @@ from numba.extending import register_jitable
 from inagg_link.jit import by_types, jit
 from inagg_link.native import mixed
 from inagg_link.simd import LANES, counting, rearranged, store
-from inagg_wire.noise import GAMMA, MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, SHARING, VECTOR, WORD_SHIFT
+from inagg_wire.noise_keys import GAMMA
 
 U8, U16, U32, I32, U64, I64 = np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64
 Array = Any  # a numpy array, inside a kernel
@@ -33,7 +34,7 @@ def swapped(w: Any) -> Any:
 
 @jit
 def block_key(seed: int, worker: int, block: int) -> tuple[Any, Any]:
-    """`inagg_wire.noise.block_key`: two uint32."""
+    """`inagg_wire.noise_keys.block_key`: two uint32."""
     z = mixed(U64(((U64(seed) << U64(32)) | U64(worker)) + U64(GAMMA)))
     z = mixed(U64(z ^ U64(block)))
     return U32(z & U64(0xFFFFFFFF)), U32(z >> U64(32))

@@ -25,7 +25,8 @@ class Job:
     """One worker's part in a job, with values of one float type.
 
     ``lanes`` are those of a value block, which is a scale block too. ``seed`` (32 bits) is the job's, ``rank`` is the
-    worker of `inagg_wire.noise.block_key`. Raises `AdmissionError` if no job can be so, ValueError for another rank.
+    worker of `inagg_wire.noise_keys.block_key`. Raises `AdmissionError` if no job can be so, ValueError for another
+    rank.
     """
 
     format: JobFormat

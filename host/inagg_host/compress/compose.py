@@ -34,7 +34,8 @@ class Composed(Compressor):
     """``outer`` after ``inner``: for all x, outer(inner(x)).
 
     After a sparsifier, ``outer`` sees the kept values alone: it must not make anything of zeros. Bytes are then: how
-    many indices bytes there are (4), these, and what ``outer`` makes of the values.
+    many indices bytes there are (4), these, and what ``outer`` makes of the values. Of A+(B+C) with a sparsifier C that
+    goes for A as well as for B, so it is kept as (A+B)+C, which is the same map.
     """
 
     outer: Compressor
@@ -45,13 +46,21 @@ class Composed(Compressor):
             if type(part).enter is not Compressor.enter:
                 raise ValueError(f"{part} has a memory, which must be around the whole: give ef first, as in "
                                  "ef+natural+topk:k=0.01")  # fmt: skip
+        if isinstance(self.inner, Composed) and isinstance(self.inner.inner, Sparsifier):
+            outer, inner = Composed(self.outer, self.inner.outer), self.inner.inner
+            object.__setattr__(self, "outer", outer)
+            object.__setattr__(self, "inner", inner)
 
     @property
     def aggregation(self) -> Aggregation:
         """The coordinates are the inner's, the numbers the outer's; either may need a gather."""
         if self.outer.aggregation is not Aggregation.SUM:  # coordinates of what the inner makes
             return Aggregation.GATHER
-        return self.inner.aggregation if isinstance(self.inner, Sparsifier) else Aggregation.SUM
+        if isinstance(self.inner, Sparsifier):
+            return self.inner.aggregation
+        # What a scale is agreed on for would be what the inner makes, and that is there only after the agreement.
+        needs_scale = self.outer.scale(np.zeros(1, np.float32)) is not None
+        return Aggregation.GATHER if needs_scale else Aggregation.SUM
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -124,8 +133,8 @@ class Composed(Compressor):
     from_sum = left_to("outer", Compressor.from_sum)
 
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices | None:
-        """The inner's."""
-        return self.inner.where(d, key.child(1), union)
+        """A sparsifier's; any other inner one makes a whole vector."""
+        return self.inner.where(d, key.child(1), union) if isinstance(self.inner, Sparsifier) else None
 
     def to_sum(self, x: Floats, key: Key, scale: float | None = None) -> Floats:
         """The outer's, after an inner that is no sparsifier."""

@@ -79,15 +79,17 @@ class Exchange:
         """Begin to sum ``vectors`` of one type, by number; what to call for the sums, which are the same on all ranks.
 
         Waits for what the ranks must agree on before the values, and for a gather. ``memories`` has, after the call for
-        the sums, what is to be remembered: only of vectors whose sums are finite. Raises ValueError, and changes
-        nothing, for a vector that is not as it was.
+        the sums, what is to be remembered: only of vectors whose sums are finite. Raises ValueError, and forgets and
+        counts nothing, for a vector that is not as it was.
         """
         types = sorted({str(x.dtype) for x in vectors.values()})
         if len(types) != 1:
             raise ValueError(f"vectors of types {types}: give at least one, and all of one type")
         # All ranks ask, as all must raise what a compressor raises: none is to wait for another that has raised.
         self._say_once("remark", compressor, compressor.remark(max(x.size for x in vectors.values())))
-        prepared = [self._enter(compressor, number, check(x), memories) for number, x in vectors.items()]
+        for number, x in vectors.items():
+            memory_of(memories, number, check(x).size, x.dtype).expect(x)
+        prepared = [self._enter(compressor, number, x, memories) for number, x in vectors.items()]
         if compressor.aggregation is Aggregation.GATHER:
             return self._begin_gather(compressor, prepared)
         return self._begin_sum(compressor, prepared)
@@ -100,7 +102,7 @@ class Exchange:
             log.warning("%s %s", compressor, text)
 
     def _enter(self, compressor: Compressor, number: int, x: Floats, memories: Memories) -> _Vector:
-        memory = memory_of(memories, number, x.size, x.dtype)
+        memory = memories[number]
         x = memory.fit(compressor, x)
         key = Key(self._seed, self._rank, memory.step, number)
         memory.step += 1

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .around import Around
 from .base import Bound, Compressor, Contraction, Floats, Indices, NoBound, State, Unbiased, is_number
-from .sparse import THEORY_ONLY
+from .sparse import THEORY_ONLY, without_tern
 
 MEMORY = "memory"
 
@@ -24,7 +24,8 @@ class ErrorFeedback(Around):
     It needs a contraction. An unbiased compressor with w >= 1 is none, but times ``damping`` <= 1 / (1 + w) it is. None
     stands for the largest power of two that is so small. That is for the worst case, and often far less than it takes:
     give a larger one if you know better. rand-k is taken unscaled. A damped sum is a smaller step, made up for by the
-    memory.
+    memory. With the noise of the format tern on top a contraction is none any more, and memories would grow without
+    end; so tern is offered only to what is made for it, and counts its noise, or where a damping was given.
 
     What is remembered are gradients, not steps: if the step size falls, old errors are applied with the smaller one.
     Mem-SGD, which multiplies before it remembers, does without that.
@@ -38,6 +39,11 @@ class ErrorFeedback(Around):
         if self.damping is not None and not (is_number(self.damping) and 0 < self.damping <= 1):
             raise ValueError(f"damping = {self.damping}: give a factor above 0 and up to 1")
         object.__setattr__(self, "inner", self.inner.contractive())
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The inner one's; without a damping those that leave a contraction one."""
+        return without_tern(self.inner.formats) if self.damping is None else self.inner.formats
 
     def factor(self, d: int) -> float:
         """Factor of the sums of vectors of ``d`` elements."""

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from inagg_wire.noise import WORD_SHIFT, Words, block_key
+from inagg_wire.noise import WORD_SHIFT, Words
+from inagg_wire.noise_keys import block_key
 
 from .loops import below_of, hash_words, uniforms_of
 

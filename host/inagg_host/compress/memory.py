@@ -23,17 +23,20 @@ class Memory:
     state: State = field(default_factory=dict)
     """State of the compressor that is in use."""
 
-    def fit(self, compressor: Compressor, x: Floats) -> Floats:
-        """Have the state that ``compressor`` needs; what to give to it in the place of ``x``.
-
-        Another compressor may have been in use. What both know stays. An error that is remembered, and that the new
-        one would not know, is added to ``x``, so that nothing is lost. Raises ValueError if ``x`` is another tensor.
-        """
+    def expect(self, x: Floats) -> None:
+        """Raise ValueError if ``x`` is another tensor."""
         if (x.size, x.dtype) != (self.d, self.dtype):
             raise ValueError(
                 f"a tensor of {x.size} elements of {x.dtype} where one of {self.d} of {self.dtype} is remembered: "
                 "compress the same parameters, in the same order, as before"
             )
+
+    def fit(self, compressor: Compressor, x: Floats) -> Floats:
+        """Have the state that ``compressor`` needs; what to give to it in the place of ``x``, after `expect`.
+
+        Another compressor may have been in use. What both know stays. An error that is remembered, and that the new
+        one would not know, is added to ``x``, so that nothing is lost.
+        """
         wanted = compressor.new_state(self.d, self.dtype)
         if MEMORY not in wanted and (error := self.release()) is not None:
             x = x + error

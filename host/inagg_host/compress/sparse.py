@@ -32,6 +32,12 @@ SWITCH_FORMATS = ("nat8", "nat4", "nat4-nat8", "dith8", "dith8-exact", "fix32", 
 """Coordinates that are dense on the wire can go in any format; the job's rounding comes on top. fix32 hardly rounds."""
 
 
+def without_tern(formats: tuple[str, ...]) -> tuple[str, ...]:
+    """``formats`` for what a memory is around: none with so much noise that a contraction becomes none, unless the
+    compressor is made for that one, and so counts its noise."""
+    return tuple(name for name in formats if name != "tern") or formats
+
+
 THEORY_ONLY = 8.0
 """A factor of the noise, or of a step that becomes smaller, that is too much to train with, from here on."""
 
@@ -172,7 +178,7 @@ class BlockTopK(Sparsifier):
             norms = np.square(wide).reshape(-1, self.block).sum(axis=1)
         mask = np.zeros(norms.size, np.bool_)
         mask[largest(norms, count_of(self.k, norms.size))] = True
-        mask &= norms != 0
+        mask &= wide.reshape(-1, self.block).any(axis=1)  # a square may be zero where its root is not
         return mask
 
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:

@@ -20,7 +20,7 @@ from inagg_host.codec import Job
 from inagg_host.codec.calls import Room
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.codec.past_caches import STREAM_FROM, Recent
-from inagg_link import MAX_BATCH_DATAGRAMS
+from inagg_link.base import MAX_BATCH_DATAGRAMS
 from inagg_wire.scale import FloatType
 
 from .draft import draft_ahead

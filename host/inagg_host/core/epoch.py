@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inagg_link import Address
+from inagg_link.addresses import Address
 from inagg_wire.formats import JobFormat
 from inagg_wire.slots import Lease
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link import datagrams_per_call
+from inagg_link.base import datagrams_per_call
 from inagg_wire.header import Header
 from inagg_wire.layout import GENERATION_MAX, Encoding, Kind, Op, datagram_bytes
 from inagg_wire.slots import Lease

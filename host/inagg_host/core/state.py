@@ -13,7 +13,7 @@ import numpy as np
 
 from inagg_host.codec.calls import CODEC
 from inagg_host.codec.ordered import offset_of
-from inagg_link import MAX_BATCH_BYTES
+from inagg_link.base import MAX_BATCH_BYTES
 from inagg_wire.layout import HEADER_BYTES, Op
 
 OPS: Final = max(Op) + 1

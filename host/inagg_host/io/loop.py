@@ -14,8 +14,10 @@ from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.core import Engine, Epoch, OutOfGenerations, ShardLease
 from inagg_host.core.operation import Request
 from inagg_host.core.send import deadline
-from inagg_link import Address, Batch, Link, UdpLink
+from inagg_link.addresses import Address
+from inagg_link.base import Batch, Link
 from inagg_link.port import ERRNO, Port, register
+from inagg_link.udp import UdpLink
 from inagg_link.waiting import let_run
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease

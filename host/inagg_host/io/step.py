@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from inagg_host.core import Engine, Operation, OutOfGenerations
-from inagg_link import Address, Batch, Link
+from inagg_link.addresses import Address
+from inagg_link.base import Batch, Link
 
 from .phases import Phase, Stopwatch
 

@@ -7,7 +7,7 @@ from operator import sub
 from inagg_host.core import Engine
 from inagg_host.core.state import FOREIGN, REPEATED
 from inagg_host.stats import Counters
-from inagg_link import Link
+from inagg_link.base import Link
 
 from .loop import Loop
 from .phases import Phase

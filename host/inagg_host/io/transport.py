@@ -23,7 +23,7 @@ from inagg_host.closed import ignore
 from inagg_host.core import Engine, Operation
 from inagg_host.io.phases import Phase, Ranges, Stopwatch, tracing
 from inagg_host.stats import Counters
-from inagg_link import Link
+from inagg_link.base import Link
 from inagg_link.signals import Deferred
 from inagg_link.waiting import let_run
 

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from inagg_host.config import is_loopback
 from inagg_host.core import Epoch
 from inagg_host.errors import AllReduceError
-from inagg_link import Address, Group, GroupLink, Link, UdpLink
+from inagg_link.addresses import Address
+from inagg_link.base import Link
+from inagg_link.groups import Group, GroupLink
 from inagg_link.limits import advised
+from inagg_link.udp import UdpLink
 
 log = logging.getLogger("inagg")
 

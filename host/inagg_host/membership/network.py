@@ -17,7 +17,8 @@ from inagg_host.io.tally import Traffic
 from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
 from inagg_host.task import Task
-from inagg_link import Address, Link
+from inagg_link.addresses import Address
+from inagg_link.base import Link
 from inagg_link.first_start import compile_all, saying
 from inagg_link.limits import NO_THREAD, advised
 from inagg_link.signals import Deferred

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from inagg_link import Address
-from inagg_link.addresses import join_address
+from inagg_link.addresses import Address, join_address
 from inagg_proto.v1 import control_pb2 as pb
 
 AFTER_S: Final = 8.0

@@ -15,8 +15,7 @@ from inagg_host.closed import ignore
 from inagg_host.config import Config, literal_host
 from inagg_host.core import Epoch, ShardLease
 from inagg_host.errors import brief
-from inagg_link import Address
-from inagg_link.addresses import resolved, split_address
+from inagg_link.addresses import Address, resolved, split_address
 from inagg_link.limits import advised
 from inagg_link.sockopt import ends_of_way
 from inagg_proto import PROTOCOL, why_unlike

@@ -26,7 +26,7 @@ from .gpu.device import is_plain
 from .inner import gather, make_inner
 from .job import GroupJob
 from .jobs import GroupJobs
-from .options import Options
+from .options import Options, with_local_size
 from .rendezvous import rendezvous
 from .tensors import sharing
 from .work import JoinedWork, finished
@@ -239,6 +239,8 @@ def create(given: Any, options: object) -> InaggGroup:
     if options is not None and not isinstance(options, Options):
         raise TypeError(f"pg_options is a {type(options).__name__}: give inagg_host.torch.Options")
     said = {} if options is None else options.options
+    if ranks:
+        said = with_local_size(said, ranks)
     if getattr(given, "enable_reconfigure", False):  # from torch 2.15 on
         from .reconfigurable import ReconfigurableGroup
 

@@ -14,19 +14,21 @@ from inagg_host.compress.memory import Memories, Memory
 from .compressed import Compression
 
 
-def save(compressor: Compressor | None, compression: Compression | None, rank: int) -> dict[str, Any]:
+def save(compressor: Compressor | None, compression: Compression | None, rank: int, ranks: int) -> dict[str, Any]:
     """Return a rank's state. Memories are its own: their key has the rank, so that all ranks' fit one checkpoint."""
     memories: Memories = {} if compression is None else compression.memories
     return {
         "compressor": str(compressor),
+        "ranks": ranks,
         "seed": -1 if compression is None else compression.seed,
         f"rank{rank}": {str(number): _to_tensors(memory) for number, memory in sorted(memories.items())},
         "tensors": len(memories),
     }
 
 
-def load(compressor: Compressor | None, saved: dict[str, Any], rank: int) -> tuple[int, Memories]:
-    """Seed (-1: none) and memories. Raises ValueError if they are not this rank's and this compressor's, or not all."""
+def load(compressor: Compressor | None, saved: dict[str, Any], rank: int, ranks: int) -> tuple[int, Memories]:
+    """Seed (-1: none) and memories. Raises ValueError if they are not this rank's and this compressor's, of as many
+    ``ranks``, or not all."""
     mine, missing = f"rank{rank}", {"compressor", "seed", "tensors", f"rank{rank}"} - saved.keys()
     if missing:
         raise ValueError(
@@ -37,6 +39,11 @@ def load(compressor: Compressor | None, saved: dict[str, Any], rank: int) -> tup
         raise ValueError(
             f"the saved state is of {saved['compressor']}, and this is {compressor}: load it into a state that was "
             "made with the same compressor, and call `use` then"
+        )
+    if saved.get("ranks", ranks) != ranks:
+        raise ValueError(
+            f"the saved state is of a run with {saved['ranks']} ranks, and here are {ranks}: begin without it, as what "
+            "the other ranks remember would be lost"
         )
     memories = {int(number): _from_tensors(content) for number, content in saved[mine].items()}
     if len(memories) != saved["tensors"]:

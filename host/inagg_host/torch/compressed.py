@@ -23,6 +23,7 @@ from inagg_host.config import ConfigError
 from inagg_host.io.futures import CallbackExecutor, Work
 from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
 
+from .gpu.device import view
 from .gpu.stream import Computed, DeviceStream, Event
 from .options import option
 from .work import TensorWork
@@ -163,7 +164,7 @@ class Streams:
                 there.copy_(buffer, non_blocking=True)
             self._to_host.record_event().synchronize()
             buffer = there
-        values: Floats = buffer.to(wide).numpy()
+        values: Floats = view(buffer.to(wide))
         return values
 
     def close(self) -> None:

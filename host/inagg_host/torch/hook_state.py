@@ -29,7 +29,7 @@ from .checkpoint import load, save
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
 from .inner import ArrayGroup, collect, timeout_of
 from .job import GroupJob
-from .options import GroupOptions, option
+from .options import GroupOptions, option, with_local_size
 from .scalar_log import GradientSample, ScalarLog, Writer
 from .work import finished
 
@@ -82,6 +82,8 @@ class InaggState:
         self.compressor = choose(compressor)
         self._scalar_log: ScalarLog | None = None
         self._compression: Compression | None = None
+        self._saved_by: tuple[int, int] | None = None
+        """Rank, and number of ranks, that had what this was restored with; None: it is of this rank."""
         self._forget()
         if dist.is_initialized():
             self.job()
@@ -168,6 +170,8 @@ class InaggState:
 
     def _make_job(self, compressor: Compressor | None, options: dict[str, Any]) -> GroupJob:
         group, options = self.group(), with_format(compressor, options)
+        if group is not dist.group.WORLD:
+            options = with_local_size(options, dist.get_process_group_ranks(group))
         # The job must not hold the state: it is left when nobody else does.
         gather = partial(collect, group)
         finalizers.start()
@@ -181,8 +185,15 @@ class InaggState:
 
     def _make_sums(self, compressor: Compressor, arrays: AllReduce) -> CompressedSums:
         own, steps = (None, b"[]") if self._compression is None else (self._compression.seed, self._compression.steps())
-        everyone = [json.loads(said) for said in collect(self.group(), json.dumps([own, steps.decode()]).encode())]
-        for rank, (seed, _) in enumerate(everyone):
+        mine = json.dumps([own, steps.decode(), self._saved_by]).encode()
+        everyone = [json.loads(said) for said in collect(self.group(), mine)]
+        for rank, (seed, _, saved_by) in enumerate(everyone):
+            if saved_by not in (None, [rank, len(everyone)]):
+                raise ConfigError(
+                    f"rank {rank} of {len(everyone)} was given the state of rank {saved_by[0]} of {saved_by[1]}: what "
+                    "a compressor remembers is each rank's own, so load on each what it has saved, or make a new "
+                    "InaggState on all ranks"
+                )
             if seed != everyone[0][0]:
                 raise ConfigError(
                     f"rank {rank} does not remember the same run of {compressor} as rank 0: make a new InaggState on "
@@ -191,7 +202,8 @@ class InaggState:
         if self._compression is None:
             seed = option("seed", self.options)
             self._compression = Compression(int(self._agree(str(secrets.randbits(32) if seed is None else seed)), 0))
-        self._compression.catch_up([steps.encode() for _, steps in everyone])
+        self._saved_by = None
+        self._compression.catch_up([steps.encode() for _, steps, _ in everyone])
         if compressor.aggregation is Aggregation.GATHER and self._gather is None:
             store = PrefixStore(f"{self._agree(f'gather/{secrets.token_hex(8)}')}/", _get_default_store())
             self._gather = ArrayGroup(store, self.group().rank(), self.group().size(), self._limit)
@@ -273,15 +285,16 @@ class InaggState:
 
     def state_dict(self) -> dict[str, Any]:
         """The compressor's memory: tensors, numbers and strings. Each rank saves its own, between two steps."""
-        return save(self.compressor, self._compression, self.group().rank())
+        return save(self.compressor, self._compression, self.group().rank(), self.group().size())
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Remember what `state_dict` gave on this rank, in a state that was made with the same compressor. All ranks
         must do this between the same steps. Parameters have no names here: what is remembered is given to them in the
         order in which the model has those that are trained, so these must be the same. Raises ValueError, and changes
         nothing, if it is another's."""
-        seed, memories = load(self.compressor, saved, self.group().rank())
+        seed, memories = load(self.compressor, saved, self.group().rank(), self.group().size())
         self._stop()
+        self._saved_by = None
         if seed < 0:
             self._compression = None
         else:
@@ -314,13 +327,16 @@ class InaggState:
         options = {name: value for name, value in self.options.items() if name != "secret"}
         state: dict[str, Any] = {"timeout": self.timeout, "options": options}
         if self.compressor is not None or self._compression is not None:
-            state |= {"compressor": self.compressor, "compression": self._compression}
+            state |= {"compressor": self.compressor, "compression": self._compression, "saved_by": self._saved_by}
+            if self._saved_by is None and self._job is not None:
+                state["saved_by"] = self._job.rank, self._job.workers
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.process_group, self.plain = None, ()
         self.timeout, self.options = state["timeout"], state["options"]
         self.compressor, self._compression = state.get("compressor"), state.get("compression")
+        self._saved_by = state.get("saved_by")
         self._scalar_log = None
         self._forget()
 

@@ -119,9 +119,9 @@ class HostAllReduce:
         except BaseException as error:
             self.close(_inside_failed(error), end=True)
             raise
+        self._unfinished.add(done)
+        done.add_done_callback(self._unfinished.discard)
         if arrival is not None:
-            self._unfinished.add(done)
-            done.add_done_callback(self._unfinished.discard)
             # As the device's other users may wait for what is launched (see `gpu.device`), all of it must be. With NCCL
             # that is at once; Gloo's gather waits for the sums.
             launched.result()

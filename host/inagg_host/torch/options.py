@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Unpack
@@ -146,22 +149,50 @@ def resolve_options(
     return Settings(int(min_bytes), local_size, flag("INAGG_SUMMARY"), config, scattered or config.format)
 
 
+def with_local_size(options: dict[str, Any], ranks: Sequence[int]) -> dict[str, Any]:
+    """``options`` of a group of some ``ranks`` of the world, with as many of these as follow one another on each host.
+
+    What `configure` and the environment say of hosts is of the world: a group may have one rank of each host, as that
+    of a device mesh which replicates. Unless ``options`` say it of the group.
+    """
+    try:
+        size = None if options.get("local_size") is not None else _ranks_of_a_host(_configured.get("local_size"))
+    except ConfigError:  # from `resolve_options` it is, which tells all ranks
+        return options
+    if size is None:
+        return options
+    runs = [len(list(run)) for _, run in itertools.groupby(rank // size for rank in ranks)]
+    return {**options, "local_size": math.gcd(*runs)}
+
+
 def _local_size(given: Any, workers: int) -> int:
+    size = _ranks_of_a_host(given)
+    if size is not None and workers % size:
+        raise _no_local_size(size, f", which divides {workers},")
+    return size or 1
+
+
+def _ranks_of_a_host(given: Any) -> int | None:
+    """How many ranks each host has, by what is ``given`` or by the environment; None if neither says it. Raises
+    `ConfigError`."""
     text = os.environ.get("INAGG_LOCAL_SIZE", "") if given is None else given
     if text == "auto":
         text = os.environ.get("LOCAL_WORLD_SIZE")
         if not text:
             raise ConfigError('local_size is "auto", but torchrun has set no LOCAL_WORLD_SIZE: give a number')
     try:
-        size = 1 if text == "" else int(text) if isinstance(text, str) or is_whole(text) else 0
+        size = None if text == "" else int(text) if isinstance(text, str) or is_whole(text) else 0
     except ValueError:
         size = 0
-    if size < 1 or workers % size:
-        raise ConfigError(
-            f"local_size (INAGG_LOCAL_SIZE) is {text!r}: give how many ranks each host has, which divides {workers}, "
-            "or 'auto'"
-        )
+    if size is not None and size < 1:
+        raise _no_local_size(text)
     return size
+
+
+def _no_local_size(given: Any, divides: str = "") -> ConfigError:
+    return ConfigError(
+        f"local_size (INAGG_LOCAL_SIZE) is {given!r}: give how many ranks each host has{divides} or 'auto'"
+    )
 
 
 def _int(variable: str, default: int) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 
 from inagg_host.allreduce import AllReduce, AllReduceOptions
+from inagg_host.closed import ignore
 from inagg_host.errors import CLOSED, FORKED, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
@@ -41,6 +44,8 @@ class TensorAllReduce:
     def __init__(self, **options: Unpack[AllReduceOptions]) -> None:
         """Returns when all ranks have joined. Raises `ConfigError` or `AllReduceError`."""
         self.arrays = AllReduce(**options)
+        self._last: Callable[[], Work | None] = ignore
+        """Last work of a CPU tensor, if anybody has it: the others end before it."""
         self._stages: dict[torch.device, Stage] = {}
         self._platforms = PLATFORMS
         self._process = os.getpid()
@@ -140,6 +145,7 @@ class TensorAllReduce:
         work = self.arrays.submit(
             view(tensor), view(landing), float_type, divisor, own, tag, wait, scatter=scatter, turn=turn
         )
+        self._last = weakref.ref(work)
         return work, finish
 
     @property
@@ -148,12 +154,15 @@ class TensorAllReduce:
         return self.arrays.counters
 
     def drain(self) -> None:
-        """Wait until the sums of all CUDA tensors are there, but no longer than the job's time limit. Streams wait for
-        them, and no thread need have: to leave the job before would make them NaN. In a process that was forked from
-        the rank's nothing comes, and this returns at once."""
+        """Wait until all sums are there, but no longer than the job's time limit. Of those of CUDA tensors a stream
+        waits, and no thread need have: to leave the job before would make them NaN. Of those of CPU tensors a script
+        may have dropped the work. In a process that was forked from the rank's nothing comes, and this returns at
+        once."""
         if os.getpid() != self._process:
             return
-        unfinished = [future for stage in list(self._stages.values()) for future in stage.unfinished]
+        unfinished: list[Future[Any]] = [f for stage in list(self._stages.values()) for f in stage.unfinished]
+        if (last := self._last()) is not None:
+            unfinished.append(last)
         wait_for_all(unfinished, self.arrays.config.timeout_s)
 
     def close(self, reason: str = "", end: bool = False) -> None:

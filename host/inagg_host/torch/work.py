@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from inagg_host.allreduce import AllReduceError
+from inagg_host.closed import ignore
 from inagg_host.config import TIME_MAX_S, flag
 from inagg_host.io.futures import waiting
 
@@ -47,12 +49,16 @@ class TensorWork(dist.Work):
         finish: Callable[[], None] | None = None,
         arrival: Arrival | None = None,
     ) -> None:
-        """``finish`` is called once when the sums are there, by whoever comes first."""
+        """``finish`` is called once when the sums are there, by whoever comes first; also where nobody waits."""
         super().__init__()
-        self._pending, self._tensors, self._finish, self._arrival = pending, tensors, finish, arrival
+        self._pending, self._tensors, self._arrival = pending, tensors, arrival
+        self._finish = _Once(ignore if finish is None else finish)
         self._lock = threading.Lock()
         self._future: Future[list[torch.Tensor]] | None = None
         self._blocking = arrival is not None and (not arrival.alone or flag(BLOCKING_WAIT))
+        # No callback has this work: a future keeps them, and so the tensors, until garbage is collected.
+        if finish is not None:
+            pending.add_done_callback(partial(_finish_if_good, self._finish))
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the sums. Raises what is known to have gone wrong, and RuntimeError after ``timeout`` (then it goes
@@ -75,7 +81,7 @@ class TensorWork(dist.Work):
             self._pending.result(min(timeout.total_seconds(), TIME_MAX_S) if timeout else None)
         except TimeoutError:
             raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
-        self._finish_once()
+        self._finish()
 
     def when_over(self, call: Callable[[BaseException | None], None]) -> None:
         """Have ``call`` called with what went wrong, or None, on a thread where it may block."""
@@ -92,25 +98,8 @@ class TensorWork(dist.Work):
             # that a callback raised does not.
             self._future = raw.then(lambda done: done.value())
             future = self._future
-        self._pending.add_done_callback(lambda _: self._complete(raw))
+        self._pending.add_done_callback(partial(_complete, raw, self._tensors, self._finish, arrival))
         return future
-
-    def _complete(self, raw: Future[Any]) -> None:
-        try:
-            self._pending.result()
-            self._finish_once()
-        except Exception as error:  # it belongs to whoever waits for the future
-            raw.set_exception(error)
-            return
-        # A future that knows a device lets streams wait for what is on the current one now.
-        with nullcontext() if self._arrival is None else self._arrival.there():
-            raw.set_result(self._tensors)
-
-    def _finish_once(self) -> None:
-        with self._lock:
-            finish, self._finish = self._finish, None
-            if finish is not None:
-                finish()
 
     def synchronize(self) -> None:
         """Make the current stream wait for the sums, where there are streams; before or after they have come."""
@@ -130,7 +119,7 @@ class TensorWork(dist.Work):
         if not self._pending.done():
             return False
         if self._pending.exception() is None:
-            self._finish_once()
+            self._finish()
         return True
 
     def is_success(self) -> bool:
@@ -148,12 +137,55 @@ class TensorWork(dist.Work):
         return self._tensors
 
 
-def wait_for_all(unfinished: Sequence[concurrent.futures.Future[None]], limit_s: float) -> None:
-    """Wait until all of these, works of CUDA tensors, are over, but no longer than that: what is left is said."""
+class _Once:
+    """A call that is made once, by whoever comes first; the others wait for it, and are told alike what it raised."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            call, self._call = self._call, ignore
+            try:
+                call()
+            except Exception as error:
+                self._error = error
+            if self._error is not None:
+                raise self._error
+
+
+def _finish_if_good(finish: _Once, pending: concurrent.futures.Future[Any]) -> None:
+    if pending.exception() is None:
+        with suppress(Exception):  # who waits is told
+            finish()
+
+
+def _complete(
+    raw: Future[Any], tensors: list[torch.Tensor], finish: _Once, arrival: Arrival | None,
+    pending: concurrent.futures.Future[Any],
+) -> None:  # fmt: skip
+    """``pending`` is over: complete PyTorch's future of it."""
+    try:
+        pending.result()
+        finish()
+    except Exception as error:  # it belongs to whoever waits for the future
+        raw.set_exception(error)
+        return
+    # A future that knows a device lets streams wait for what is on the current one now.
+    with nullcontext() if arrival is None else arrival.there():
+        raw.set_result(tensors)
+
+
+def wait_for_all(unfinished: Sequence[concurrent.futures.Future[Any]], limit_s: float) -> None:
+    """Wait until all of these are over, but no longer than that: what is left is said."""
     with waiting():
         left = concurrent.futures.wait(unfinished, limit_s).not_done
     if left:
-        log.warning("%d sums of CUDA tensors were not there after %g s, and are NaN", len(left), limit_s)
+        log.warning(
+            "%d sums were not there after %g s, and do not come any more; on a GPU they are NaN", len(left), limit_s
+        )
 
 
 def failed(error: Exception) -> TensorWork:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inagg_link import MAX_BATCH_DATAGRAMS
+from inagg_link.base import MAX_BATCH_DATAGRAMS
 from inagg_link.port import Port, key_of
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX

@@ -176,7 +176,7 @@ class Root:
 
     def _jobs(self) -> list[str]:
         controller = self._server.controller
-        return [job.name for job in controller.registry.jobs()] if controller is not None else []
+        return [job.name for job in controller.registry.jobs] if controller is not None else []
 
     @staticmethod
     async def _warn_of_descriptors() -> None:
@@ -198,7 +198,7 @@ class Root:
         await self._server.drain()
         give_up_at = time.monotonic() + self._settings.drain_s
         tell_at = 0.0
-        while jobs := controller.registry.jobs():
+        while jobs := controller.registry.jobs:
             now = time.monotonic()
             if self._signals > 1 or self._lost is not None or now >= give_up_at:
                 break
@@ -216,6 +216,6 @@ class Root:
                     await self._changed.wait()
             except TimeoutError:
                 continue
-        left = [job.name for job in controller.registry.jobs()]
+        left = [job.name for job in controller.registry.jobs]
         if left:
             log.warning("stopping_with_jobs", jobs=left, their_ranks="join again when a switch is back")

@@ -10,6 +10,7 @@ import structlog
 
 from ..service.descriptors import raise_limit, why_too_few
 from ..software.shard_process import ShardProcess, end_shards, start_shards
+from .log_writer import log_on_thread
 from .ready_file import remove_own, why_taken
 from .settings import Settings
 from .signals import EXIT_STOPPED, Stopped, signals_raise
@@ -25,7 +26,7 @@ def serve(settings: Settings) -> int:
     too_few = why_too_few(raise_limit(), 0 if settings.p4 is not None else settings.software.shards)
     why_not = taken or too_few
     shards: list[ShardProcess] = []
-    with signals_raise():
+    with signals_raise(), log_on_thread():
         try:
             if settings.p4 is None and why_not is None:
                 shards = start_shards(settings.software)

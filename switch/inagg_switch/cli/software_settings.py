@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from inagg_link import Faults
+from inagg_link.faults import Faults
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500, UDP_PAYLOAD_BYTES_LOOPBACK
 
 from ..addresses import SettingsError

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import JobFormat, admit, job_format
@@ -41,8 +41,8 @@ bytes, wherever they run."""
 class JobSpec:
     """A job as a user asks for it; `check` has found that this switch can serve it.
 
-    ``window``: blocks per shard, a power of two. None: the switch's choice. ``chosen``: fields that the user left to
-    the switch, and that it chose at once.
+    ``window``: blocks per shard, a power of two. What is None is left to the switch, and `completed` chooses it;
+    ``chosen``: fields that the user left to the switch, and that it has chosen.
     """
 
     name: str
@@ -67,6 +67,12 @@ class JobSpec:
         """Slots to lease on each shard: those at the root, which has one for each part of a block. The other switches
         have theirs among the same numbers, so that no two jobs ever share any."""
         return self.slots * (self.parts or 1)
+
+    def completed(self, policy: Policy, seed: int) -> JobSpec:
+        """The spec of the job that is made of this: what the user left to the switch is chosen."""
+        usual = {"seed": seed, "heartbeat_limit_s": policy.heartbeat_limit_s, "rejoin_limit_s": policy.rejoin_limit_s}
+        choices: dict[str, Any] = {field: value for field, value in usual.items() if getattr(self, field) is None}
+        return replace(self, **choices, chosen=self.chosen | choices.keys())
 
     def difference(self, job: JobSpec) -> str | None:
         """The difference from ``job``, a clause that names the field and both values; None if there is none.

@@ -161,8 +161,8 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """Unbind the job on every shard of the ``switches`` that ever had it; then call `Registry.unbound` or
-    `Registry.unbind_failed`."""
+    """Unbind the job on every shard of the ``switches`` that ever had it; then call `JobTable.unbound` or
+    `Quarantine.failed`."""
 
     job: int
     switches: frozenset[str]

@@ -48,7 +48,10 @@ def explain(
     ``window``: what the switch takes at once, in blocks, if that is little; ``refusals``: what is known of datagrams
     that it refuses (`drops`); ``silent``: which of its data planes do not answer, in words."""
     ranks = rank_waits(job, now, waits)
-    text = [_silent_part(trouble) for trouble in silent]
+    text = [
+        f"{trouble[:1].upper()}{trouble[1:]}: its slots are not known here, and its sums do not come."
+        for trouble in silent
+    ]
     if job.state is JobState.RUNNING:
         text += _unanswered(job, unanswered or {}) if not ranks else []
         text += _running(job, now, slots_waiting, ranks) if ranks or not text else []
@@ -61,10 +64,6 @@ def explain(
         text += _joining(job, now)
     text += _silent(job, now)
     return Explanation(tuple(text), ranks)
-
-
-def _silent_part(trouble: str) -> str:
-    return f"{trouble[:1].upper()}{trouble[1:]}: its slots are not known here, and its sums do not come."
 
 
 def rank_waits(job: Job, now: float, waits: Sequence[tuple[int, SlotWait]]) -> tuple[RankWait, ...]:
@@ -172,7 +171,7 @@ def _contributions(job: Job, now: float) -> list[str]:
 def _whereabouts(job: Job, member: Member | None, now: float) -> str:
     if member is None or member.state is MemberState.LEFT:
         return "It has left the job, so these slots will wait for ever: end the job on the other ranks."
-    if member.silent_s(now) > 2 * job.heartbeat_interval_s:
+    if member.silent_s(now) > 2 * job.roster.heartbeat_interval_s:
         return "Its heartbeats have stopped as well: its process or its machine is gone, stopped, or cut off."
     where = "see drops in `inagg top`"
     if job.watching.progress[member.rank].heard_at is None:  # not even one that was refused
@@ -190,10 +189,10 @@ def _joining(job: Job, now: float) -> list[str]:
     failed = [m.rank for m in job.roster if m.state is MemberState.FAILED and m.rank not in behind]
     left = [m.rank for m in job.roster if m.state is MemberState.LEFT]
     between = [m.rank for m in job.roster if m.state is MemberState.BETWEEN and m.rank not in behind]
-    again = " again" if job.ran or job.ran_elsewhere else ""
+    again = " again" if job.has_run else ""
     text = [f"The job waits for {ranks_text(missing)} of {job.spec.workers} to join{again}."]
-    if job.ran and job.last_epoch_end:
-        text.append(f"Epoch {job.epoch} ended: {job.last_epoch_end}.")
+    if job.epochs.last_end:
+        text.append(f"Epoch {job.epochs.number} ended: {job.epochs.last_end}.")
     for name, ranks in sorted(cut_off.items()):
         text.append(
             f"Cut off: {ranks_text(ranks)}, who joined at switch {name!r}, which is not back in the tree: start it "
@@ -205,8 +204,8 @@ def _joining(job: Job, now: float) -> list[str]:
         text.append(f"Left: {ranks_text(left)}.")
     if between:
         text.append(f"Alive, but has not called Join yet: {ranks_text(between)}.")
-    if job.ends_at is not None:
-        text.append(f"The job ends in {seconds_text(max(0.0, job.ends_at - now))} if they do not come.")
+    if job.grace.ends_at is not None:
+        text.append(f"The job ends in {seconds_text(max(0.0, job.grace.ends_at - now))} if they do not come.")
     return text
 
 
@@ -215,7 +214,7 @@ def _cut_off(job: Job, now: float) -> dict[str, list[int]]:
     live."""
     ranks: dict[str, list[int]] = {}
     for member in job.roster:
-        between = member.state is MemberState.BETWEEN and member.silent_s(now) > 2 * job.heartbeat_interval_s
+        between = member.state is MemberState.BETWEEN and member.silent_s(now) > 2 * job.roster.heartbeat_interval_s
         if (between or member.state is MemberState.FAILED) and not job.has_switch_of(member):
             ranks.setdefault(member.request.switch, []).append(member.rank)
     return ranks
@@ -224,7 +223,7 @@ def _cut_off(job: Job, now: float) -> dict[str, list[int]]:
 def _silent(job: Job, now: float) -> list[str]:
     return [
         f"Rank {member.rank} was last heard {seconds_text(member.silent_s(now))} ago; after "
-        f"{seconds_text(job.heartbeat_limit_s)} it counts as failed."
+        f"{seconds_text(job.roster.heartbeat_limit_s)} it counts as failed."
         for member in job.roster
-        if member.state in WATCHED and member.silent_s(now) > 2 * job.heartbeat_interval_s
+        if member.state in WATCHED and member.silent_s(now) > 2 * job.roster.heartbeat_interval_s
     ]

@@ -16,9 +16,10 @@ from inagg_wire.slots import Lease
 from ..binding import Address
 from ..text import ranks_text, seconds_text
 from .admission import JobSpec
-from .members import JoinRequest, Roster
+from .members import JoinRequest
 from .policy import EPOCH_MAX
 from .refusals import Code, ControlError
+from .roster import Roster
 from .states import JobState, MemberState
 
 START_ANEW = "start all ranks anew without what they bring, or give the new run another name"
@@ -63,9 +64,7 @@ def check_served(
         )
 
 
-def check_claimant(
-    spec: JobSpec, state: JobState, roster: Roster, request: JoinRequest, now: float, heartbeat_limit_s: float
-) -> None:
+def check_claimant(spec: JobSpec, state: JobState, roster: Roster, request: JoinRequest, now: float) -> None:
     """Raises `ControlError` if another living process is the rank, or the process is another rank, or the rank has
     left a job that still runs."""
     for other in roster:
@@ -84,7 +83,7 @@ def check_claimant(
             "waits for the other ranks to join"
             if member.ticket is not None
             else f"was heard {seconds_text(silent_s)} ago; if it is gone, try again in "
-            f"{seconds_text(max(0.0, heartbeat_limit_s - silent_s))}, when its heartbeat limit has passed"
+            f"{seconds_text(max(0.0, roster.heartbeat_limit_s - silent_s))}, when its heartbeat limit has passed"
         )
         raise ControlError(
             Code.ALREADY_EXISTS,
@@ -100,13 +99,11 @@ def check_claimant(
         )
 
 
-def check_history(
-    spec: JobSpec, epoch: int, seed: int, leases: Sequence[Lease], request: JoinRequest, *, adopt: bool
-) -> None:
+def check_history(spec: JobSpec, epoch: int, leases: Sequence[Lease], request: JoinRequest, *, adopt: bool) -> None:
     """Raises `ControlError` unless what ``request`` brings is of this job.
 
-    ``epoch``, ``seed`` and ``leases`` are the job's. Epoch 0: the job has not run on this switch, which has restarted,
-    perhaps. Then ranks may bring different epochs, since not all may have heard of the last one.
+    ``epoch`` and ``leases`` are the job's. Epoch 0: the job has not run on this switch, which has restarted, perhaps.
+    Then ranks may bring different epochs, since not all may have heard of the last one.
     ``adopt``: the job will take over what the rank brings, so only what the user has fixed must agree.
     """
     brought = request.resume
@@ -121,9 +118,8 @@ def check_history(
         raise _unfit(spec, request.rank, f"it brings {len(brought.shards)} shards, and this switch has {len(leases)}")
     if any(position.lease.slots != spec.slots for position in brought.shards):
         raise _unfit(spec, request.rank, f"it brings a lease of another size than the {spec.slots} slots of this job")
-    fixed_seed = spec.seed if adopt else seed
-    if fixed_seed is not None and brought.seed != fixed_seed:
-        raise _unfit(spec, request.rank, f"it brings seed {brought.seed}, and the job has {fixed_seed}")
+    if brought.seed != spec.seed and not (adopt and "seed" in spec.chosen):
+        raise _unfit(spec, request.rank, f"it brings seed {brought.seed}, and the job has {spec.seed}")
     if adopt:
         return
     if epoch and brought.epoch > epoch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from inagg_wire.slots import Lease
@@ -13,11 +12,6 @@ from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
 BROKEN_OFF_LIMIT_S = 2.0
 """Seconds that a member whose connection broke off may take to come back. Hosts watch again after `RETRY_S`, a tenth of
 it; what lets them wait longer is a processor that they do not get."""
-ENDED_LIMIT_S = 2.0
-"""Seconds that the others wait for it after that, if it seems to have ended: a process that has cannot come back."""
-RECONNECT_S = 30.0
-"""Seconds that ranks try to reach a switch that went away, unless they were told otherwise (`reconnect_s`; the switch
-is not): so much later than the first of them the last may come."""
 HEARD_LATELY_S = 5.0
 """Seconds after a member was last heard within which its connection may break off because its process ends. One that
 breaks because the network is gone does so when gRPC's keepalive has had no answer, 15 s later
@@ -127,52 +121,3 @@ class Member:
     def seems_ended(self) -> bool:
         """Whether its connection broke off while it was heard, as that of a process does that ends."""
         return self.broke_off_at is not None and self.broke_off_at - self.heard_at < HEARD_LATELY_S
-
-
-class Roster:
-    """The members of a job, by rank."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self.by_rank: dict[int, Member] = {}
-
-    def __iter__(self) -> Iterator[Member]:
-        """The members in order of their ranks; members may be added and removed meanwhile."""
-        return iter([self.by_rank[rank] for rank in sorted(self.by_rank)])
-
-    def waiting(self) -> list[Member]:
-        """Members in the barrier."""
-        return [member for member in self if member.state is MemberState.WAITING]
-
-    def missing(self) -> tuple[int, ...]:
-        """Ranks that are not in the barrier."""
-        waiting = {member.rank for member in self.waiting()}
-        return tuple(rank for rank in range(self.workers) if rank not in waiting)
-
-    def gone(self) -> tuple[int, ...]:
-        """Ranks that no living process has."""
-        here = {member.rank for member in self if member.alive}
-        return tuple(rank for rank in range(self.workers) if rank not in here)
-
-    def ended(self) -> list[Member]:
-        """Members whose processes seem to have ended."""
-        return [member for member in self if member.ended_at is not None]
-
-    def ranks_at(self, switches: Container[str]) -> tuple[int, ...]:
-        """The ranks that have joined through one of ``switches``."""
-        return tuple(member.rank for member in self if member.request.switch in switches)
-
-    @property
-    def placed(self) -> dict[str, tuple[int, ...]]:
-        """The ranks that have joined, by the switch through which they did."""
-        found: dict[str, list[int]] = {}
-        for member in self:
-            found.setdefault(member.request.switch, []).append(member.rank)
-        return {name: tuple(ranks) for name, ranks in found.items()}
-
-    def out_of_barrier(self, member: Member) -> None:
-        """A member no longer waits. It stays a member only if it was one before."""
-        if member.was_in_epoch:
-            member.go(MemberTrigger.GIVE_UP)
-        else:
-            del self.by_rank[member.rank]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..driver import SlotWait
-from .events import Stalled
+from .events import MemberFailed, Stalled
+from .job_texts import failed_text
 
 WAITS_POLLED: Final = 256
 """Waiting slots that are listed at each look, the oldest; the others are only counted."""
@@ -69,9 +70,14 @@ class StallDetector:
         self._report_at_s = self._stall_after_s
         self._left = frozenset()
 
-    def slots_waiting_for(self, rank: int) -> int:
-        """Number of the slots listed at the last look that miss ``rank``."""
-        return sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
+    def failed(self, now: float, job: str, rank: int, silent_s: float, *, broke_off: bool) -> MemberFailed:
+        """News of a member of ``job`` that fell silent, and what the switch saw of it: the slots are those that were
+        listed at the last look. ``broke_off``: its connection did."""
+        progress = self.progress[rank]
+        contributions, last_s = progress.contributions, progress.since(now)
+        slots = sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
+        text = failed_text(job, rank, silent_s, contributions, last_s, slots, broke_off)
+        return MemberFailed(rank, silent_s, contributions, last_s, slots, text)
 
     def observe(self, now: float, seen: Observation, left: Set[int] = frozenset()) -> Stalled | None:
         """Take a look; the result is news of a stall, if there is any. ``left``: ranks that have left the job.

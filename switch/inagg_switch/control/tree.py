@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from inagg_wire.noise import block_key, seed_for_lease
+from inagg_wire.noise_keys import block_key, seed_for_lease
 from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding, Place, Uplink

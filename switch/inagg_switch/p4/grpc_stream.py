@@ -180,7 +180,8 @@ class StreamClient(ABC):
         if self._ended is not None:
             return DriverError(self._serves_no_more())
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DriverError(f"{self.target} has not answered {name} in time")
+            asks = "does the switch hang, or is the way to it cut?"
+            return DriverError(f"the {self.protocol} server on {self.target} has not answered {name} in time: {asks}")
         failures = self._failures(error)
         if failures:
             return self._write_failed(name, failures)

@@ -30,8 +30,8 @@ def job_now(controller: Controller, job: Job) -> pb.Job:
 def list_answer(controller: Controller) -> pb.ListResponse:
     """The jobs, and those that ended lately."""
     registry, now = controller.registry, controller.now()
-    ended = [ended_message(ended, now) for ended in reversed(registry.past.jobs)]
-    jobs = [job_now(controller, job) for job in registry.jobs()]
+    ended = [ended_message(ended, now) for ended in reversed(registry.jobs.past.jobs)]
+    jobs = [job_now(controller, job) for job in registry.jobs]
     return pb.ListResponse(jobs=jobs, ended=ended, draining=registry.draining)
 
 
@@ -66,7 +66,7 @@ def _shards(controller: Controller, snapshot: SwitchSnapshot) -> Iterator[pb.Sha
             ):
                 stats = shard_stats(shard, counts)
                 stats.switch, stats.slots_leased = name, leased.slots_leased
-                stats.slots_quarantined = registry.quarantine.slots() if name == ROOT else 0
+                stats.slots_quarantined = registry.jobs.quarantine.slots() if name == ROOT else 0
                 yield stats
 
 
@@ -96,9 +96,9 @@ def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots
     """The answer to what ``job`` waits for, with the ``slots`` that wait longest."""
     now, waits = controller.now(), snapshot.waits.get(job.number)
     longest = waits.longest if waits is not None else ()
-    count = waits.count if waits is not None else None if job.ran else 0
+    count = waits.count if waits is not None else None if job.epochs.ran else 0
     below = [trouble for name, trouble in snapshot.silent_below.items() if name in job.roster.placed]
-    silent = [*(snapshot.silent if job.ran else ()), *below]
+    silent = [*(snapshot.silent if job.epochs.ran else ()), *below]
     why = explain(
         job,
         now,
@@ -113,7 +113,7 @@ def why_answer(controller: Controller, snapshot: SwitchSnapshot, job: Job, slots
         job=job_now(controller, job),
         text=why.text,
         silent=silent,
-        missing=job.roster.missing() if job.epoch_started_at is None else (),
+        missing=job.roster.missing() if job.epochs.started_at is None else (),
         slots_waiting=count or 0,
         slots=[pb.SlotWait(shard=shard, **asdict(wait)) for shard, wait in longest[:slots]],
         ranks=[pb.RankWait(**asdict(wait)) for wait in why.ranks],

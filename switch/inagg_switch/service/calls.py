@@ -204,7 +204,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
         registry = self.controller.registry
         round_trip_s = round_trip_from(request)
         job = registry.heartbeat(self.controller.now(), request.name, request.rank, request.member, round_trip_s)
-        state, epoch = pb.JobState.ValueType(job.state), job.epoch if job.ran else 0
+        state, epoch = pb.JobState.ValueType(job.state), job.epochs.number
         return pb.HeartbeatResponse(state=state, epoch=epoch, credit=registry.credit(job))
 
     @answered
@@ -220,14 +220,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
             self.controller.accept_new()
         else:
             self.controller.refuse_new()
-        return pb.DrainResponse(jobs=len(self.controller.registry.jobs()))
+        return pb.DrainResponse(jobs=len(self.controller.registry.jobs))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Event]:  # noqa: N802
         try:
             check_message(request)
             self.callers.check_way(context)
             self.controller.check_open()
-            job = self.controller.registry.find(self.controller.now(), request.name)
+            job = self.controller.registry.jobs.find(self.controller.now(), request.name)
             registry, subscribers = self.controller.registry, self.controller.subscribers
             subscriber = subscribers.add(job, self.callers.principal(context), request.member)
             by_us = False

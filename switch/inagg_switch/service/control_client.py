@@ -107,8 +107,7 @@ class ControlClient:
 
     def data_planes(self, host: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.DataPlanesResponse:
         """The data planes of a switch with which workers of this version work. ``host``: literal, that of `address`."""
-        request = pb.DataPlanesRequest(host=host)
-        reply = self._call(self._stub.DataPlanes, request, timeout_s)
+        reply = self._call(self._stub.DataPlanes, pb.DataPlanesRequest(host=host), timeout_s)
         if (unlike := why_unlike(reply.protocol, f"the switch at {self.address}", "this command")) is not None:
             raise UnlikeSwitch(grpc.StatusCode.FAILED_PRECONDITION, unlike)
         return reply
@@ -119,24 +118,19 @@ class ControlClient:
 
     def stats(self, name: str = "", timeout_s: float = CALL_TIMEOUT_S) -> pb.StatsResponse:
         """Counters of the switch and of one job or all."""
-        request = pb.StatsRequest(name=name)
-        return self._call(self._stub.Stats, request, timeout_s)
+        return self._call(self._stub.Stats, pb.StatsRequest(name=name), timeout_s)
 
     def why(self, name: str, slots: int = 0, timeout_s: float = CALL_TIMEOUT_S) -> pb.WhyResponse:
         """The answer to what a job waits for; ``slots``: how many slots to list, 0 for the switch's choice."""
-        request = pb.WhyRequest(name=name, slots=slots)
-        return self._call(self._stub.Why, request, timeout_s)
+        return self._call(self._stub.Why, pb.WhyRequest(name=name, slots=slots), timeout_s)
 
     def evict(self, name: str, reason: str = "", timeout_s: float = CALL_TIMEOUT_S) -> None:
         """End a job that others run."""
-        request = pb.EvictRequest(name=name, reason=reason)
-        self._call(self._stub.Evict, request, timeout_s)
+        self._call(self._stub.Evict, pb.EvictRequest(name=name, reason=reason), timeout_s)
 
-    def drain(self, *, off: bool = False, timeout_s: float = CALL_TIMEOUT_S) -> int:
+    def drain(self, *, off: bool = False) -> int:
         """Have the switch take no new jobs, or take them again; how many there are."""
-        request = pb.DrainRequest(off=off)
-        reply = self._call(self._stub.Drain, request, timeout_s)
-        return int(reply.jobs)
+        return self._call(self._stub.Drain, pb.DrainRequest(off=off), CALL_TIMEOUT_S).jobs
 
     def healthy(self, timeout_s: float = CALL_TIMEOUT_S) -> bool:
         """Whether the control service says that it serves."""

@@ -118,10 +118,10 @@ class Controller:
             raise self._stopping
 
     def accept_new(self) -> None:
-        """See `Registry.accept_new`. Raises `ControlError` if it is for its own end that the switch drains."""
+        """Take new jobs again. Raises `ControlError` if it is for its own end that the switch drains."""
         if self._ends:
             raise ControlError(Code.FAILED_PRECONDITION, "the switch is about to stop, and takes no new jobs any more")
-        self.registry.accept_new()
+        self.registry.draining = False
 
     def refuse_new(self, *, ends: bool = False) -> None:
         """See `Registry.refuse_new`. ``ends``: the switch is about to stop."""
@@ -155,7 +155,7 @@ class Controller:
         deadline = self.now() + timeout_s
         ticket = await self._orders.with_room(lambda: self.registry.join(self.now(), job, request, deadline, principal))
         name = job if isinstance(job, str) else job.name
-        found = self.registry.by_name[name]
+        found = self.registry.jobs.by_name[name]
         waiting = self._waiting[ticket.number] = asyncio.get_running_loop().create_future()
         self.pump()
         try:
@@ -261,7 +261,7 @@ class Controller:
 
     async def _look(self) -> SwitchSnapshot:
         """Look at the switches, and tell the jobs what was seen."""
-        jobs = [job for job in self.registry.jobs() if job.ran]
+        jobs = [job for job in self.registry.jobs if job.epochs.ran]
         snapshot = self.last_snapshot = await self.tree.look(jobs, WAITS_POLLED)
         now = self.now()
         self.drops.observe(now, snapshot.drops)

@@ -21,6 +21,7 @@ from ..binding import Binding
 from ..control.events import ROOT
 from ..control.stall_detector import WAITS_POLLED, Observation
 from ..driver import BY_RANK, Counters, Driver, DriverError, JobCounters, SlotWait
+from ..p4 import TARGETS
 
 log = structlog.get_logger("inagg.control")
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class SwitchSnapshot:
     silent: tuple[str, ...] = ()
     """A sentence for each shard of this switch that does not answer, whose counters are the last that it gave."""
     silent_below: Mapping[str, str] = field(default_factory=dict)
-    """A sentence for each switch below that does not answer, by name; it is not in ``shards``."""
+    """A sentence for each switch below that does not answer, by name; its counters are the last, if any."""
 
     @property
     def drops(self) -> dict[str, int]:
@@ -127,7 +128,8 @@ class DriverThreads:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._shards = [_ShardThread(shard) for shard in range(len(driver.shards))]
+        whole = f"the {driver.name} switch" if driver.name in TARGETS else None  # which has no shards to speak of
+        self._shards = [_ShardThread(shard, whole or f"shard {shard}") for shard in range(len(driver.shards))]
         self._last = [Counters() for _ in driver.shards]  # of each shard
 
     async def bind(self, bindings: Sequence[Binding]) -> None:
@@ -226,8 +228,9 @@ Queued = tuple[int, int, Callable[[], None], Future[Any] | None]
 class _ShardThread:
     """The thread that talks with one shard."""
 
-    def __init__(self, shard: int) -> None:
-        self._shard = shard
+    def __init__(self, shard: int, what: str) -> None:
+        """``what``: the shard, in sentences."""
+        self._what = what
         self._queue = queue.PriorityQueue[Queued]()
         self._numbers = itertools.count()
         self._ends = False
@@ -262,13 +265,13 @@ class _ShardThread:
         now = time.monotonic()
         silent_since = self._silent_since
         try:
-            async with asyncio.timeout(LOOK_S if silent_since is None else min(AGAIN_S, LOOK_S)):
+            async with asyncio.timeout(LOOK_S if silent_since is None else AGAIN_S):
                 return await self.call(LOOK, call)
         except TimeoutError:
             if silent_since is None:
                 silent_since = self._silent_since = now
             since_s = time.monotonic() - silent_since
-            raise DriverError(f"shard {self._shard} has not answered for {since_s:.0f} s") from None
+            raise DriverError(f"{self._what} has not answered for {since_s:.0f} s") from None
 
     def _run(self) -> None:
         while not self._ends:

@@ -171,16 +171,16 @@ def job_message(job: Job, now: float, shards: tuple[Shard, ...]) -> pb.Job:
                 )
             )
     return pb.Job(
-        spec=spec_message(job.full_spec),
+        spec=spec_message(job.spec),
         job=job.number,
         state=pb.JobState.ValueType(job.state),
-        epoch=job.epoch if job.ran else 0,
+        epoch=job.epochs.number,
         leases=lease_messages(job, shards),
         members=members,
         age_s=now - job.created_at,
-        epoch_age_s=now - job.epoch_started_at if job.epoch_started_at is not None else 0.0,
-        last_epoch_end=job.last_epoch_end,
-        ends_in_s=max(0.0, job.ends_at - now) if job.ends_at is not None else None,
+        epoch_age_s=now - job.epochs.started_at if job.epochs.started_at is not None else 0.0,
+        last_epoch_end=job.epochs.last_end,
+        ends_in_s=max(0.0, job.grace.ends_at - now) if job.grace.ends_at is not None else None,
     )
 
 
@@ -217,7 +217,7 @@ def epoch_message(job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, .
         job=job.number,
         epoch=epoch.epoch,
         token=bindings[0].token,
-        spec=spec_message(job.full_spec),
+        spec=spec_message(job.spec),
         shards=[
             pb.ShardEpoch(
                 lease=lease,
@@ -226,7 +226,7 @@ def epoch_message(job: Job, epoch: ev.Epoch, switch: str, shards: tuple[Shard, .
             )
             for lease, binding in zip(lease_messages(job, shards), bindings, strict=True)
         ],
-        heartbeat_interval_s=job.heartbeat_interval_s,
+        heartbeat_interval_s=job.roster.heartbeat_interval_s,
         credit=credit,
         scatters=bindings[0].scatters,
     )

@@ -102,6 +102,11 @@ JOB_METRICS: Final[Help] = {
 
 SWITCH_METRICS: Final[Help] = {
     "inagg_switch_healthy": ("gauge", "1 if all shards answered when they were looked at last, else 0.", ()),
+    "inagg_switch_below_healthy": (
+        "gauge",
+        "1 if all shards of a switch below answered when it was looked at last, else 0.",
+        ("switch",),
+    ),
     "inagg_switch_draining": ("gauge", "1 if the switch takes no new jobs: it drains, or is to stop.", ()),
     "inagg_switch_uptime_seconds": ("gauge", "Time since the control service started.", ()),
     "inagg_switch_snapshot_age_seconds": ("gauge", "How old the counters of this scrape are.", ()),

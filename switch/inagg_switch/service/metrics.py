@@ -69,24 +69,26 @@ def take(controller: Controller) -> Snapshot:
             name=job.name,
             state=job.state,
             workers=job.spec.workers,
-            epoch=job.epoch if job.ran else 0,
+            epoch=job.epochs.number,
             slots=sum(lease.slots for lease in job.leases),
             members=tuple(
                 (member.rank, member.state, member.silent_s(now), member.round_trip_s) for member in job.roster
             ),
-            counters=snapshot.job(job.number, job.spec.workers) if snapshot is not None and job.ran else None,
+            counters=snapshot.job(job.number, job.spec.workers) if snapshot is not None and job.epochs.ran else None,
             trunks=tuple(snapshot.trunks(job.number)) if snapshot is not None else (),
-            waits=snapshot.waits.get(job.number, None if job.ran else Waits(0, ())) if snapshot is not None else None,
+            waits=snapshot.waits.get(job.number, None if job.epochs.ran else Waits(0, ()))
+            if snapshot is not None
+            else None,
         )
-        for job in registry.jobs()
+        for job in registry.jobs
     )
     return Snapshot(
         healthy=controller.healthy,
         draining=registry.draining,
         uptime_s=now - controller.started_at,
         snapshot_age_s=now - snapshot.at if snapshot is not None else 0.0,
-        slots_quarantined=registry.quarantine.slots(),
-        ended=dict(registry.past.by_cause),
+        slots_quarantined=registry.jobs.quarantine.slots(),
+        ended=dict(registry.jobs.past.by_cause),
         shards={
             name: tuple((shard.slots, used) for shard, used in zip(registry.topology.shards(name), leased, strict=True))
             for name in (ROOT, *registry.topology.switches)
@@ -132,6 +134,10 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
             out.add("inagg_shard_slots", slots, shard, name)
             out.add("inagg_shard_slots_leased", leased, shard, name)
     if snapshot.switch is not None:
+        silent = snapshot.switch.silent_below
+        for name in dict.fromkeys((*snapshot.switch.shards, *silent)):
+            if name != ROOT:
+                out.add("inagg_switch_below_healthy", name not in silent, name)
         for name, counted in snapshot.switch.shards.items():
             _add_shards(out, name, counted)
             if name != ROOT or not snapshot.elsewhere:

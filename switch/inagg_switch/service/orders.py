@@ -98,7 +98,7 @@ class Orders:
     @property
     def _on_its_way(self) -> set[int]:
         """Numbers of jobs that have ended and that the switch is about to drop."""
-        return self._registry.quarantine.jobs.keys() - self._registry.quarantine.retries.keys()
+        return self._registry.jobs.quarantine.jobs.keys() - self._registry.jobs.quarantine.retries.keys()
 
     async def _room_until(self, give_up_at: float) -> bool:
         """Wait until the switch has dropped a job, or failed to; False if that is too late."""
@@ -141,7 +141,7 @@ class Orders:
             else:
                 await self._count_last(order.job)
                 await self._tree.unbind(order)
-                self._registry.unbound(order.job)
+                self._registry.jobs.unbound(order.job)
                 self._freed.set()
         except DriverError as error:
             log.error("driver_failed", order=type(order).__name__.lower(), job_number=order.job, error=str(error))
@@ -159,20 +159,21 @@ class Orders:
         if isinstance(order, ev.Bind):
             self._registry.bind_failed(self._now(), order.job, order.serial, why)
         else:
-            self._registry.unbind_failed(self._now(), order.job)
+            self._registry.jobs.quarantine.failed(self._now(), order.job)
             self._freed.set()  # whoever waits for room learns that there will be none
 
     async def _count_last(self, number: int) -> None:
         """Ask what an ended job has done, before the switch forgets it."""
-        job = self._registry.quarantine.jobs.get(number)
-        if job is None or not job.ran:
+        job = self._registry.jobs.quarantine.jobs.get(number)
+        if job is None or not job.epochs.ran:
             return
         try:
             snapshot = await self._tree.look([job], 0)
         except DriverError as error:  # if it is more than slow, the order will say so
             log.warning("totals_unknown", job_number=number, why=str(error))
             return
-        if snapshot.silent:
-            log.warning("totals_unknown", job_number=number, why="; ".join(snapshot.silent))
+        silent = [*snapshot.silent, *(why for name, why in snapshot.silent_below.items() if name in job.roster.placed)]
+        if silent:
+            log.warning("totals_unknown", job_number=number, why="; ".join(silent))
         else:
-            self._registry.past.count_last(number, snapshot.job(number, job.spec.workers))
+            self._registry.jobs.past.count_last(number, snapshot.job(number, job.spec.workers))

@@ -68,23 +68,23 @@ class Questions:
     async def _stats(self, request: pb.StatsRequest) -> pb.StatsResponse:
         controller, registry = self._controller, self._controller.registry
         if request.name:
-            registry.find(controller.now(), request.name)
+            registry.jobs.find(controller.now(), request.name)
         snapshot = await controller.snapshot()
-        jobs = [job for job in registry.jobs() if request.name in ("", job.name)]
+        jobs = [job for job in registry.jobs if request.name in ("", job.name)]
         return stats_answer(controller, snapshot, jobs, everywhere=not request.name)
 
     async def _why(self, request: pb.WhyRequest) -> pb.WhyResponse:
         controller, registry = self._controller, self._controller.registry
         if request.slots > SLOTS_LISTED_MAX:
             raise ControlError(Code.INVALID_ARGUMENT, f"{request.slots} slots: at most {SLOTS_LISTED_MAX} are listed")
-        if request.name not in registry.by_name:
-            ended = registry.past.last(request.name)
+        if request.name not in registry.jobs.by_name:
+            ended = registry.jobs.past.last(request.name)
             if ended is not None:
                 return pb.WhyResponse(
                     ended=ended_message(ended, controller.now()), text=[f"The job is over: {ended.text}."]
                 )
-        job = registry.find(controller.now(), request.name)
-        snapshot = await controller.tree.look([job] if job.ran else [], max(request.slots, WAITS_POLLED))
+        job = registry.jobs.find(controller.now(), request.name)
+        snapshot = await controller.tree.look([job] if job.epochs.ran else [], max(request.slots, WAITS_POLLED))
         registry.observe(controller.now(), job.number, snapshot.observation(job.number, job.spec.workers))
         controller.pump()
         return why_answer(controller, snapshot, job, request.slots or SLOTS_LISTED)

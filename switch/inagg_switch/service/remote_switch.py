@@ -28,6 +28,10 @@ class RemoteSwitch:
         """Orders to be written to the stream."""
         self.gone = asyncio.Event()
         """Set when its stream is to end: it has not answered in time, its parent has gone, or this switch stops."""
+        self.last: tuple[Counters, ...] = ()
+        """Counters of its shards that it has told last."""
+        self.answers = True
+        """Whether it has told them when it was asked last."""
         self._number = 0
         self._answers: dict[int, asyncio.Future[pb.Answer]] = {}
 
@@ -42,7 +46,9 @@ class RemoteSwitch:
     async def look(self, jobs: Iterable[int], limit: int) -> tuple[ShardLook, ...]:
         """A look at each shard; at most ``limit`` slots of each of ``jobs``."""
         answer = await self._ask(pb.AttachOrder(look=pb.LookOrder(jobs=jobs, limit=limit)))
-        return tuple(look_from(shard) for shard in answer.shards)
+        looks = tuple(look_from(shard) for shard in answer.shards)
+        self.last = tuple(counters for counters, _ in looks)
+        return looks
 
     async def _ask(self, order: pb.AttachOrder) -> pb.Answer:
         self._number += 1

@@ -33,7 +33,7 @@ class SwitchTree:
 
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
         """A switch has opened its stream. Raises `ControlError`."""
-        self._registry.attach(switch)
+        self._registry.topology.attach(switch)
         remote = self._below[switch.name] = RemoteSwitch(switch.name)
         above = switch.parent or "this switch"
         log.info("switch_attached", name=switch.name, parent=above, shards=[s.address for s in switch.shards])
@@ -78,12 +78,14 @@ class SwitchTree:
         silent: dict[str, str] = {}
         for remote, look in zip(remotes, found, strict=True):
             if isinstance(look, DriverError):
-                log.warning("switch_silent", name=remote.name, why=str(look))
+                if remote.answers:  # else it is in the log already
+                    log.warning("switch_silent", name=remote.name, why=str(look))
                 silent[remote.name] = str(look)
             elif isinstance(look, BaseException):
                 raise look
             else:
                 looks[remote.name] = look
+            remote.answers = remote.name in looks
         return looks, silent
 
     async def look(self, jobs: list[Job], limit: int) -> SwitchSnapshot:
@@ -113,7 +115,10 @@ class SwitchTree:
             joined = join_waits(told, limit)
             if joined is not None:
                 snapshot.waits[number] = joined
-        below = {name: tuple(counters for counters, _ in shards) for name, shards in looks.items()}
+        # Of one that is silent those that it gave last: without them its ranks' counters would fall to 0, and what it
+        # counts when it is back would count as of one moment.
+        answered = {*looks, *silent}
+        below = {name: remote.last for name, remote in self._below.items() if name in answered and remote.last}
         return replace(
             snapshot, shards={**snapshot.shards, **below}, placed=placed, unanswered=unanswered, silent_below=silent
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from inagg_proto import PROTOCOL, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_wire.errors import Reason
 from inagg_wire.formats import CHILDREN_MAX, job_format
-from inagg_wire.noise import BlockKey
+from inagg_wire.noise_keys import BlockKey
 from inagg_wire.slots import Lease
 
 from ..binding import Address, Binding, Place, Uplink
@@ -104,15 +105,11 @@ def binding_message(binding: Binding) -> pb.Binding:
         world=binding.world,
         from_switches=place is not None and place.from_switches,
         parts=binding.parts,
-        uplink=uplink_message(up) if up is not None else None,
+        # Without the address, which the child knows.
+        uplink=pb.Uplink(base=up.base, parts=up.parts, key_0=up.key.k0, key_1=up.key.k1) if up is not None else None,
         scatters=binding.scatters,
         child_of=place.child_of if place is not None else (),
     )
-
-
-def uplink_message(up: Uplink) -> pb.Uplink:
-    """The message for an uplink, without the address, which the child knows."""
-    return pb.Uplink(base=up.base, parts=up.parts, key_0=up.key.k0, key_1=up.key.k1)
 
 
 def binding_from(message: pb.Binding, parent: Address) -> Binding:
@@ -160,10 +157,7 @@ def look_message(shard: Shard, counts: Counters, waits: dict[int, tuple[int, lis
                 job=number,
                 **{name: getattr(job, name) for name in (*BY_RANK, *TOTALS)},
                 slots_waiting=count,
-                slots=[
-                    pb.SlotWait(slot=w.slot, generation=w.generation, missing=w.missing, waiting_s=w.waiting_s)
-                    for w in longest
-                ],
+                slots=[pb.SlotWait(**asdict(wait)) for wait in longest],
             )
         )
     return pb.ShardLook(stats=shard_stats(shard, counts), jobs=jobs)

@@ -93,6 +93,7 @@ class UplinkAgent:
         self._parents: list[Address] = []
         """The parent's data planes."""
         self._jobs: set[int] = set()
+        self._looks_answered = True
         self._call: grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachOrder] | None = None
         self._restarted = asyncio.Event()
         self._restarted.set()
@@ -227,11 +228,16 @@ class UplinkAgent:
         return own or ends_of_way(*self._parents[0])[0]
 
     async def _answer(self, order: pb.AttachOrder) -> pb.Answer:
+        what = order.WhichOneof("order")
         try:
-            return await self._carry_out(order)
+            answer = await self._carry_out(order)
         except (DriverError, AdmissionError, ValueError) as error:
-            log.error("order_failed", order=order.WhichOneof("order"), why=str(error))
-            return pb.Answer(error=str(error)[:1000])
+            if what != "look" or self._looks_answered:  # of looks, which are many, the first that fails
+                log.error("order_failed", order=what, why=str(error))
+            answer = pb.Answer(error=str(error)[:1000])
+        if what == "look":
+            self._looks_answered = not answer.error
+        return answer
 
     async def _carry_out(self, order: pb.AttachOrder) -> pb.Answer:
         if order.HasField("bind"):

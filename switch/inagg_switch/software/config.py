@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from inagg_link import Faults
+from inagg_link.faults import Faults
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 

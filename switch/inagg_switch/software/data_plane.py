@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from inagg_link import Link
+from inagg_link.base import Link
 
 from ..aggregation.aggregator import Aggregator
 from ..driver import Counters

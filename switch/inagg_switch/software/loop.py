@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link import Batch, Link
+from inagg_link.base import Batch, Link
 from inagg_link.jit import inline, jit
 from inagg_link.native import AGAIN, FAILED, NO_FAULT_MASKS, send
 from inagg_link.native import receive as receive_batch

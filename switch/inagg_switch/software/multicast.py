@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from inagg_link import Batch, Group, GroupLink, UdpLink
+from inagg_link.base import Batch
+from inagg_link.groups import Group, GroupLink
+from inagg_link.udp import UdpLink
 
 from ..driver import DriverError
 from ..multicast_groups import AUTO, LOCAL, OFF, group_of

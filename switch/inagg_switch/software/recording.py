@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from inagg_link import CaptureLink
+from inagg_link.pcap import CaptureLink
 from inagg_wire.formats import job_format
 
 from ..binding import Binding

@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link import CaptureLink, FaultLink, Link, UdpLink
+from inagg_link.base import Link
+from inagg_link.fault_link import FaultLink
 from inagg_link.first_start import Unit, compile_all, telling
+from inagg_link.pcap import CaptureLink
+from inagg_link.udp import UdpLink
 from inagg_wire.errors import Reason
 
 from ..aggregation.aggregator import Aggregator

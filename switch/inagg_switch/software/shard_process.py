@@ -34,8 +34,9 @@ SHORT_OF_MEMORY: Final = "was memory short? Look at dmesg, and at the limit of m
 
 def _serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """The process."""
-    # Numba imports SciPy where there is one, to look for its BLAS: a tenth of a second, and 16 MB, for nothing.
-    sys.modules["scipy"] = None  # type: ignore[assignment]
+    # Numba imports SciPy where there is one, to look for its BLAS, and CFFI: more than a tenth of a second, and 16 MB,
+    # for nothing.
+    sys.modules["scipy"] = sys.modules["cffi"] = None  # type: ignore[assignment]
     from . import shard_log
 
     shard_log.configure(config.log_format, config.log_level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inagg_link import canonical
+from inagg_link.addresses import canonical
 from inagg_link.sockopt import WILDCARDS
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from inagg_host.allreduce import AllReduce
-from inagg_link import FaultLink, Faults
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_switch.text import count_text
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500

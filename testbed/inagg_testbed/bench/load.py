@@ -11,7 +11,9 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link import Address, Batch, Link, UdpLink
+from inagg_link.addresses import Address
+from inagg_link.base import Batch, Link
+from inagg_link.udp import UdpLink
 
 from .children import Child, ask, receive_all
 

@@ -13,6 +13,8 @@ from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import CHILDREN_MAX, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
+from ..option_types import OptionType
+
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -31,7 +33,7 @@ def size_text(size: float) -> str:
     return f"{size:.3g} GiB"
 
 
-class NumberList(click.ParamType[list[int]]):
+class NumberList(OptionType):
     """Numbers with commas between them, such as ``example``. ``parse``: reads one, or raises ValueError; ``wrong``:
     what is wrong with one, nothing if all is well."""
 
@@ -67,7 +69,7 @@ def option_word(name: str) -> str:
     return "-".join(part for part in name.lower().replace("+", " ").replace("-", " ").split())
 
 
-class NameChoice(click.ParamType[str]):
+class NameChoice(OptionType):
     """One of ``names``, typed with hyphens (see `option_word`), or as it is shown in tables."""
 
     name = "name"

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from inagg_link import Batch, UdpLink, datagrams_per_call
+from inagg_link.base import Batch, datagrams_per_call
+from inagg_link.udp import UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_wire.formats import JobFormat

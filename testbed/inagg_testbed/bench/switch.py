@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link import Batch, datagrams_per_call
+from inagg_link.base import Batch, datagrams_per_call
 from inagg_switch.binding import Binding
 from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software.software_driver import SoftwareConfig, SoftwareDriver

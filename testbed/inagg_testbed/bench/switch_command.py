@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from inagg_link import MAX_BATCH_DATAGRAMS
+from inagg_link.base import MAX_BATCH_DATAGRAMS
 from inagg_switch.cli.sections import Whole
 from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.formats import job_format

@@ -24,7 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inagg_link import Address, Link, UdpLink
+from inagg_link.addresses import Address
+from inagg_link.base import Link
+from inagg_link.udp import UdpLink
 
 from .children import Child, receive_all
 from .load import RETRY_S, START_LIMIT_S, ConstantFeed, Workers

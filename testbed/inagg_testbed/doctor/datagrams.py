@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from inagg_host.config import Config, ConfigError
-from inagg_link import Address, Batch, UdpLink
+from inagg_link.addresses import Address
+from inagg_link.base import Batch
+from inagg_link.udp import UdpLink
 from inagg_switch.addresses import join_address
 from inagg_wire.errors import AdmissionError, WireError
 from inagg_wire.header import Header, parse

@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from inagg_link import Batch, UdpLink
+from inagg_link.base import Batch
+from inagg_link.udp import UdpLink
 from inagg_switch.cli.ready import BUFFER_GOOD_BYTES
 from inagg_switch.cli.words import bytes_text
 

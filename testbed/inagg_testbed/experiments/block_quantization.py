@@ -10,7 +10,7 @@ from inagg_host.compress.optim.quantize import RowCompressor, block_steps, unifo
 from inagg_host.compress.optim.smoothness import Smoothness, stacked
 
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
-from .quadratic import Effort, Quadratics
+from .quadratic import Effort, Quadratics, over
 from .regressions import Method, of_quadratics, solved
 
 CONVEXITY = 1e-2
@@ -80,8 +80,8 @@ def run(settings: Run) -> Outcome:
             diana, blocks, control = compare(workers, d, accuracy, settings)
             if not (diana.reached and blocks.reached and control.reached):
                 outcome.notes.append(f"n = {workers}, d = {d}: not at {accuracy:g} after {LIMIT} iterations.")
-            gains[workers, d] = diana.bits / blocks.bits
-            controls[workers, d] = control.bits / blocks.bits
+            gains[workers, d] = over(diana.bits, blocks.bits, diana, blocks)
+            controls[workers, d] = over(control.bits, blocks.bits, control, blocks)
             done += d
     for (workers, d), gain in gains.items():
         ratio = d / workers**3

@@ -20,7 +20,9 @@ from inagg_host.compress import exchange as exchange_module
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
 from inagg_host.core.schedule import chunk_blocks, scales_per_block
-from inagg_link import FaultLink, Faults, Link
+from inagg_link.base import Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_wire import formats
 from inagg_wire.layout import Encoding, datagram_bytes
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link import Batch, Link, LinkAround
+from inagg_link.around import LinkAround
+from inagg_link.base import Batch, Link
 
 SLOT_OFFSET = 16
 """Where the header has slot and generation, four bytes each, big-endian."""

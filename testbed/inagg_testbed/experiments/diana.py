@@ -9,7 +9,7 @@ from inagg_host.compress.optim.quantize import Steps, uniform_steps, varying_ste
 from inagg_host.compress.optim.smoothness import FLOAT_BITS, stacked
 
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, SettingsError, Source
-from .quadratic import Effort, Quadratics
+from .quadratic import Effort, Quadratics, over
 from .regressions import Method, of_quadratics, solved
 from .rounding import Rounding
 
@@ -90,7 +90,7 @@ def run(settings: Run) -> Outcome:
         iterations, bits = REFERENCES.get(workers, NEAREST)
         outcome.add(
             f"n = {workers}: iterations of DIANA over DIANA+",
-            diana.iterations / plus.iterations,
+            over(diana.iterations, plus.iterations, diana, plus),
             iterations,
             0.05 * iterations,
             Source.OURS,
@@ -98,7 +98,7 @@ def run(settings: Run) -> Outcome:
         )
         outcome.add(
             f"n = {workers}: bits of DIANA over DIANA+, without set-up",
-            diana.dense_bits / plus.dense_bits,
+            over(diana.dense_bits, plus.dense_bits, diana, plus),
             bits,
             0.08 * bits,
             Source.OURS,
@@ -106,7 +106,7 @@ def run(settings: Run) -> Outcome:
         )
         sparse = diana.bits / plus.bits
         full = diana.bits / (plus.bits + FLOAT_BITS * d * d)
-        diagonal = diana.bits / (plus.bits + plus.setup_bits)
+        diagonal = over(diana.bits, plus.bits + plus.setup_bits, diana, plus)
         setups.append(
             f"n = {workers}: {sparse:.1f} without set-up, {diagonal:.1f} with the diagonal of each matrix "
             f"({plus.setup_bits:,.0f} bits a worker), {full:.1f} with a full L^(1/2) ({FLOAT_BITS * d * d:,} bits)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -52,6 +53,12 @@ class Effort:
         """The curve after the start: bits, set-up included, and squared distances."""
         points = self.curve[1:] or self.curve
         return [bits + self.setup_bits for bits, _ in points], [share for _, share in points]
+
+
+def over(one: float, other: float, *efforts: Effort) -> float:
+    """``one`` over ``other``, which were taken from ``efforts``. NaN, which is within no tolerance, unless all of these
+    have reached the accuracy: where both only ran to the limit, their ratio would be 1."""
+    return one / other if all(effort.reached for effort in efforts) else math.nan
 
 
 def solve(method: Diana, gradients: Callable[[Array], Array], minimizer: Array, accuracy: float, limit: int) -> Effort:

@@ -16,7 +16,7 @@ from .cluster import open_cluster
 from .labelled import load
 from .logistic import Array, parity_of_digits
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
-from .quadratic import Effort
+from .quadratic import Effort, over
 from .regressions import L2, few_features, methods, problems, solved
 
 LIMIT = 20_000
@@ -49,7 +49,7 @@ def run(settings: Run) -> Outcome:
             plus, step = efforts[name]
             outcome.add(
                 f"{problem.name}: iterations of DIANA over {name}",
-                plain.iterations / plus.iterations,
+                over(plain.iterations, plus.iterations, plain, plus),
                 step / plain_step,
                 0.05 * step / plain_step,
                 Source.DERIVED,
@@ -59,7 +59,7 @@ def run(settings: Run) -> Outcome:
         plus, _ = efforts["DIANA+ varying steps"]
         outcome.add(
             f"{problem.name}: iterations of DIANA+ with even steps over DIANA+ with varying steps",
-            white.iterations / plus.iterations,
+            over(white.iterations, plus.iterations, white, plus),
             1.0,
             0.0,
             Source.DERIVED,
@@ -68,7 +68,7 @@ def run(settings: Run) -> Outcome:
         )
         outcome.add(
             f"{problem.name}: bits of DIANA over DIANA+ with varying steps, set-up included",
-            plain.bits / (plus.bits + plus.setup_bits),
+            over(plain.bits, plus.bits + plus.setup_bits, plain, plus),
             1.0,
             0.0,
             Source.PAPER,

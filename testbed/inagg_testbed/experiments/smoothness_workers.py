@@ -17,7 +17,7 @@ from .cluster import Cluster, open_cluster
 from .labelled import like_a9a, load
 from .logistic import Array
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
-from .quadratic import Effort
+from .quadratic import Effort, over
 from .regressions import L2, Problem, few_features, methods, problems, solved
 
 COUNTS = (2, 4, 8, 16)
@@ -109,7 +109,7 @@ def compare(outcome: Outcome, found: dict[tuple[str, int], Timed], workers: int)
         plus = found[name, workers]
         outcome.add(
             f"n = {workers}: iterations of DIANA over {name}",
-            plain.effort.iterations / plus.effort.iterations,
+            over(plain.effort.iterations, plus.effort.iterations, plain.effort, plus.effort),
             plus.step / plain.step,
             0.1 * plus.step / plain.step,
             Source.DERIVED,
@@ -118,7 +118,7 @@ def compare(outcome: Outcome, found: dict[tuple[str, int], Timed], workers: int)
         )
     outcome.add(
         f"n = {workers}: seconds of DIANA over {PLUS}, in one process",
-        plain.seconds / found[PLUS, workers].seconds,
+        over(plain.seconds, found[PLUS, workers].seconds, plain.effort, found[PLUS, workers].effort),
         1.0,
         0.0,
         Source.OURS,

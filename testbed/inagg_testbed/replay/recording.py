@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inagg_link import NOTE, CapturedDatagram, CaptureError, append_note, read_capture
+from inagg_link.pcap import NOTE, append_note
+from inagg_link.pcap_reading import CapturedDatagram, CaptureError, read_capture
 from inagg_switch.binding import Address, Binding
 from inagg_switch.software.recording import VERSION, binding_from, decode_note, encode_note
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from inagg_link.signals import Deferred
 from inagg_testbed.cli import did_you_mean, need_working_folder
-from inagg_testbed.option_types import json_option
+from inagg_testbed.option_types import OptionType, json_option
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table
 from inagg_testbed.topology import State, TopologyError, all_states, load, reopen, switch_for, target_entry, tear_down
@@ -38,7 +38,7 @@ STARTING: Final = ("run", "up")
 in a working directory that it has just removed."""
 
 
-class TestbedName(click.ParamType[str]):
+class TestbedName(OptionType):
     """A name that a testbed may have."""
 
     name = "name"

@@ -12,9 +12,10 @@ from inagg_switch.addresses import SettingsError, with_port
 from inagg_switch.defaults import WEB_ADDRESS, WEB_PORT
 from inagg_switch.service.http_server import OPENED, Listener
 from inagg_switch.service.security import is_local
+from inagg_testbed.option_types import OptionType
 
 
-class WebAddress(click.ParamType[str]):
+class WebAddress(OptionType):
     """HOST[:PORT] of this machine alone."""
 
     name = "address"

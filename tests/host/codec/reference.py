@@ -10,7 +10,7 @@ import numpy.typing as npt
 from inagg_host.codec import ALL_GOOD, Job
 from inagg_host.codec.decoder import decode_payload
 from inagg_testbed.kernel_calls import Call
-from inagg_wire import codec, noise, payload, scale
+from inagg_wire import codec, noise, noise_keys, payload, scale
 from inagg_wire.formats import job_format
 from inagg_wire.layout import HEADER_BYTES, Encoding
 from inagg_wire.scale import Floats, FloatType
@@ -83,7 +83,7 @@ def expected_payload(job: Job, block: Floats, number: int, scale_byte: int, refi
     u = scale.unit(job.format, job.workers, scale_byte, refinement)
     codes = np.zeros(job.lanes, np.uint32)
     if u is not None:
-        key = noise.block_key(job.seed, job.rank, number)
+        key = noise_keys.block_key(job.seed, job.rank, number)
         codes[: block.size] = codec.encode(
             block, job.float_type, job.format, job.workers, u, lambda i: noise.host_words(key, block.size, i)
         )
@@ -182,7 +182,7 @@ def _unshift(z: int, by: int, width: int) -> int:
 def number_with_key(seed: int, worker: int, k0: int, k1: int) -> int:
     """The block number, as an int64, that has this noise key."""
     # block_key is mix64(mix64(seed, worker) ^ block); block 0 gives the first half.
-    first = noise.block_key(seed, worker, 0)
+    first = noise_keys.block_key(seed, worker, 0)
     seed_part = _unmix64(first.k1 << 32 | first.k0)
     number = _unmix64(k1 << 32 | k0) ^ seed_part
     return number - (1 << 64) if number >> 63 else number

@@ -10,7 +10,7 @@ import pytest
 from inagg_host.codec import Job
 from inagg_host.codec.table import Column, State
 from inagg_testbed.kernel_calls import make_table
-from inagg_wire import noise, scale
+from inagg_wire import noise_keys, scale
 from inagg_wire.formats import FORMATS, job_format
 from inagg_wire.scale import SCALE_BYTE_MAX, FloatType
 
@@ -64,7 +64,7 @@ def test_noise_keys_are_those_of_the_blocks_in_the_job(seed: int, rank: int) -> 
     bytes_ = np.full(len(numbers), 120, np.uint8)
     table = make_table(job, bytes_, bytes_, job.for_encode.fraction_bits, np.array(numbers))
     keys = table[:, [Column.K0, Column.K1]].view(np.uint32)
-    assert [tuple(key) for key in keys.tolist()] == [noise.block_key(seed, rank, number) for number in numbers]
+    assert [tuple(key) for key in keys.tolist()] == [noise_keys.block_key(seed, rank, number) for number in numbers]
 
 
 def test_results_need_no_noise() -> None:

@@ -18,7 +18,7 @@ from tests.host.codec.reference import (
 from tests.vectors.load import Vector, label, vectors
 
 from inagg_host.codec import encoder_loops, exact
-from inagg_wire import codec, noise, scale
+from inagg_wire import codec, noise, noise_keys, scale
 from inagg_wire.scale import Floats, FloatType, Unit
 
 ONES = 0xFFFFFFFF
@@ -27,10 +27,10 @@ ONES = 0xFFFFFFFF
 def test_a_key_made_to_order() -> None:
     """The tests' own inverse of the hashes."""
     for k0, k1 in ((0, 0), (0x12345678, 0x9ABCDEF0), (ONES, ONES)):
-        assert noise.block_key(SEED, 3, number_with_key(SEED, 3, k0, k1)) == (k0, k1)
+        assert noise_keys.block_key(SEED, 3, number_with_key(SEED, 3, k0, k1)) == (k0, k1)
         for lane, word in ((0, 0), (5, 0xDEADBEEF), (1447, ONES)):
             made = k0_with_word(word, lane, k1)
-            assert noise.host_words(noise.BlockKey(made, k1), lane + 1)[lane] == word
+            assert noise.host_words(noise_keys.BlockKey(made, k1), lane + 1)[lane] == word
 
 
 def tie_values(float_type: FloatType, unit: Unit, p32: int, rest: bool, level: int) -> Floats | None:
@@ -164,7 +164,7 @@ def test_the_scalar_path_is_the_specification(m: int, q: int, divisor: int, k0: 
 def test_the_scalar_path_through_two_words(lane: int, k1: int, rest: int, leading: int) -> None:
     """p made so that word 0 ties and word 1 as well: p has 53 bits, so word 0 must be ones but for the last few."""
     k0 = k0_with_word(ONES ^ leading, lane, k1)
-    word1 = int(noise.host_words(noise.BlockKey(k0, k1), lane + 1, 1)[lane])
+    word1 = int(noise.host_words(noise_keys.BlockKey(k0, k1), lane + 1, 1)[lane])
     m = (leading << 32 | ONES ^ word1) << 17 | rest & 0x1FFFF
     assume(m < 1 << 53)
     p = Fraction(m, 1 << 81)
@@ -172,6 +172,6 @@ def test_the_scalar_path_through_two_words(lane: int, k1: int, rest: int, leadin
 
 
 def assert_carries(m: int, q: int, divisor: int, p: Fraction, lane: int, k0: int, k1: int) -> None:
-    key = noise.BlockKey(k0, k1)
+    key = noise_keys.BlockKey(k0, k1)
     want = codec.carries(p, lambda i: int(noise.host_words(key, lane + 1, i)[lane]))
     assert exact.carries(np.uint64(m), q, divisor, lane, np.uint32(k0), np.uint32(k1)) == want

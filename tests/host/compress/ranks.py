@@ -16,7 +16,8 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Compressor, Floats
 from inagg_host.compress.exchange import Exchange
 from inagg_host.compress.memory import Memories
-from inagg_link import FaultLink, Faults
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 
 SEED = 0x5EED
 T = TypeVar("T")

@@ -53,6 +53,8 @@ EVERY = [
     "randk:k=0.3,scaled=false+natural",
     "randk:k=0.3,scaled=false+randk:k=0.6",
     "ultrasparse:k=0.7+natural+topk:k=0.4",
+    "natural+qsgd:s=16+randk:k=0.5",
+    "terngrad:clip=0+natural",
     "ef+natural",
     "ef+qsgd:s=1",
     "ef+randk:k=0.3",
@@ -192,6 +194,20 @@ def test_after_a_sparsifier_the_bound_is_that_of_the_values_it_keeps() -> None:
     assert bound == Contraction(4 / 10_000 * (1 - 0.25))
 
 
+def test_after_a_chain_that_ends_with_a_sparsifier_all_others_see_the_values_it_keeps() -> None:
+    chain = parse("natural+natural+topk:k=10")
+    bound = chain.bound(1000)
+    assert isinstance(bound, Contraction)
+    assert bound.kept == pytest.approx(10 / 1000 * (1 - (1 / 64 + 1 / 8 + 1 / 8)))
+    pair = parse("natural+topk:k=10")
+    assert len(chain.compress(np.arange(1.0, 1001.0), Key(1))) == len(pair.compress(np.arange(1.0, 1001.0), Key(1)))
+
+
+def test_blocks_whose_squares_are_zero_are_not_left_out() -> None:
+    x = np.full(300, 1e-200)
+    assert (parse("blocktopk:k=1.0")(x, Key(1)) == x).all()
+
+
 def test_ones_own_sparsifier_may_be_a_dataclass_that_has_no_hash() -> None:
     @dataclass
     class FirstHalf(Sparsifier):
@@ -227,6 +243,22 @@ def test_ones_own_sparsifier_may_be_a_dataclass_that_has_no_hash() -> None:
 def test_what_is_for_theory_says_so(text: str, words: str | None) -> None:
     remark = parse(text).remark(10_000)
     assert remark is None if words is None else words in str(remark)
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("ef+randk:k=0.1", False),
+        ("ef+blocktopk", False),
+        ("ef:damping=0.1+blocktopk", True),
+        ("ef+terngrad:clip=0", True),
+        ("ef:damping=0.1+terngrad:clip=0+randk:k=0.1", True),
+        ("randk:k=0.1", True),
+    ],
+)
+def test_a_memory_is_not_offered_the_noise_of_tern_that_nobody_has_counted(text: str, offered: bool) -> None:
+    """It is more than what is left out: with it a contraction is none."""
+    assert ("tern" in parse(text).formats) == offered
 
 
 def test_natural_is_not_summed_in_formats_of_which_its_promise_does_not_hold() -> None:

@@ -37,6 +37,8 @@ SUMMED = [
     ("natural+blocktopk:k=2,block=128", "nat8"),
     ("natural+qsgd:s=4", "nat8"),
     ("terngrad:clip=0+randk:k=0.2", "tern"),
+    ("natural+natural+blocktopk:k=2,block=128", "nat8"),
+    ("dithering:p=inf,s=127,shared=true+natural+randk:k=0.1", "dith8"),
 ]
 GATHERED = [
     "topk:k=0.02",
@@ -47,6 +49,9 @@ GATHERED = [
     "qsgd+randk:k=0.1",
     "randk:k=0.2+natural",
     "blocktopk:k=0.5,block=64+natural",
+    "terngrad+natural",
+    "terngrad+natural+randk:k=0.5",
+    "natural+randk:k=0.5+blocktopk:k=0.5,block=64",
 ]
 EXACT = [
     ("terngrad", "tern"),
@@ -112,6 +117,42 @@ def test_terngrads_sums_have_2n_plus_1_levels_of_one_scaler_a_layer(switch: str)
         assert set((levels / unit).tolist()) <= {0.0, 1.0, 2.0, 3.0}
         assert max(clipped) <= unit / round(unit / max(clipped)) <= max(clipped) * (1 + 2**-8), "rounded up to 9 bits"
     assert set((np.unique(totals[0]) / np.abs(totals[0][totals[0] != 0]).min()).tolist()) == {-3, -2, -1, 0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("text", ["natural+randk:k=0.1", "natural+natural+randk:k=0.1"])
+def test_a_sparsifier_keeps_as_many_coordinates_whatever_is_made_of_them(switch: str, text: str) -> None:
+    with ranks_on(switch, 2, "nat8") as ranks:
+        (total,) = ranks.run(lambda rank: rank.reduce(parse(text), np.ones(1000, np.float32)))[0]
+        assert ranks[0].all_reduce.counters.elements == 100
+    assert np.count_nonzero(total) == 100
+
+
+def test_terngrads_scaler_is_that_of_what_another_compressor_makes_for_it(switch: str) -> None:
+    """Natural compression makes 1 or 2 of 1.5: a scaler of 1.5 would cut the 2 off."""
+
+    def run(rank: Rank) -> float:
+        compressor, x = parse("terngrad:clip=0+natural"), np.full(1000, 1.5, np.float32)
+        return float(np.mean([rank.reduce(compressor, x)[0] for _ in range(50)]))
+
+    with ranks_on(switch, 2, "tern") as ranks:
+        assert ranks.run(run) == pytest.approx([3.0, 3.0], rel=0.02)  # a standard error is 0.2 %
+
+
+@pytest.mark.parametrize("text", ["ef+blocktopk:k=1.0", "ef+randk:k=0.5"])
+def test_error_feedback_converges_in_every_format_that_it_offers(switch: str, text: str) -> None:
+    compressor, steps = parse(text), 100
+    centres = [gradients(rank, 0, 4000)[0] for rank in range(2)]
+    start = float(np.linalg.norm(centres[0] + centres[1]))
+
+    def distance(rank: Rank) -> float:
+        x = np.zeros(4000, np.float32)
+        for _ in range(steps):
+            x -= np.float32(0.05) * rank.reduce(compressor, x - centres[rank.rank])[0]
+        return float(np.linalg.norm(2 * x - centres[0] - centres[1]))
+
+    for fmt in compressor.formats:
+        with ranks_on(switch, 2, fmt) as ranks:
+            assert ranks.run(distance)[0] < 0.3 * start, fmt
 
 
 # --- loss ---
@@ -339,6 +380,18 @@ def test_another_tensor_than_before_is_refused_and_nothing_changes(switch: str) 
         with pytest.raises(ValueError, match="11 elements of float32 where one of 10"):
             rank.reduce(parse("ef+natural"), np.ones(11, np.float32))
         assert rank.memories[0].step == 1
+
+
+def test_one_that_is_refused_costs_the_others_neither_steps_nor_what_is_remembered(switch: str) -> None:
+    with ranks_on(switch, 1, "fix32") as ranks:
+        (rank,) = ranks
+        rank.reduce(parse("ef+topk:k=1"), *(np.arange(1, 10, dtype=np.float32) for _ in range(2)))
+        before = rank.memories[0].state[MEMORY].copy()
+        with pytest.raises(ValueError, match="11 elements of float32 where one of 9"):
+            rank.reduce(parse("natural"), np.ones(9, np.float32), np.ones(11, np.float32))
+        assert rank.memories[0].step == 1
+        assert before.any()
+        assert (rank.memories[0].state[MEMORY] == before).all()
 
 
 @pytest.mark.parametrize("vectors", [{}, {0: np.ones(3, np.float32), 1: np.ones(3)}])

@@ -11,7 +11,8 @@ import pytest
 
 from inagg_host.compress import Key, RandK, UltraSparse, parse
 from inagg_host.compress.key import CHUNK, SHARED
-from inagg_wire.noise import WORD_SHIFT, block_key, hashes
+from inagg_wire.noise import WORD_SHIFT, hashes
+from inagg_wire.noise_keys import block_key
 
 
 def test_noise_is_the_same_for_ever() -> None:

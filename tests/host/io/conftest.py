@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from inagg_host import warmup
-from inagg_link import UdpLink
 from inagg_link.first_start import compile_all
+from inagg_link.udp import UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.software.loop import Pump
 from inagg_wire.formats import job_format

@@ -19,7 +19,9 @@ from inagg_host.core.schedule import Phase
 from inagg_host.io.loop import Loop
 from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
-from inagg_link import Link, LinkAround, UdpLink
+from inagg_link.around import LinkAround
+from inagg_link.base import Link
+from inagg_link.udp import UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane

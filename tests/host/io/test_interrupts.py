@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.link.signalling import Interrupted, handler_as_before, set_handler
 
-from inagg_link import Batch, Link
+from inagg_link.base import Batch, Link
 from inagg_link.signals import Deferred
 from inagg_wire.scale import FloatType
 

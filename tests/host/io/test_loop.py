@@ -13,8 +13,9 @@ import pytest
 from inagg_host.core import Engine, Epoch, Operation, RanksDisagree, Refused, ShardLease
 from inagg_host.core.operation import Request
 from inagg_host.io.loop import Loop
-from inagg_link import Batch, UdpLink
+from inagg_link.base import Batch
 from inagg_link.sockopt import SOL_UDP, UDP_SEGMENT
+from inagg_link.udp import UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator, Send
 from inagg_switch.binding import Binding
 from inagg_wire import header as wire

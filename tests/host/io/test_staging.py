@@ -15,7 +15,9 @@ import pytest
 from inagg_host.codec import Job, staged
 from inagg_host.codec.ordered import load_word, store_word
 from inagg_host.core.operation import Request
-from inagg_link import FaultLink, Faults, Link
+from inagg_link.base import Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType
 

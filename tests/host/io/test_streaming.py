@@ -13,7 +13,9 @@ import pytest
 
 from inagg_host.core.recovery import mark_overtaken
 from inagg_host.io import phases
-from inagg_link import FaultLink, Faults, Link
+from inagg_link.base import Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
 from inagg_wire.scale import FloatType

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from inagg_host.core import RanksDisagree, Refused
-from inagg_link import Batch, UdpLink
+from inagg_link.base import Batch
 from inagg_link.signals import Deferred
+from inagg_link.udp import UdpLink
 from inagg_wire.errors import Reason
 from inagg_wire.formats import job_format
 from inagg_wire.scale import FloatType

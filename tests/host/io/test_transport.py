@@ -11,7 +11,7 @@ import pytest
 from inagg_host.core import Engine, Epoch, ShardLease
 from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
-from inagg_link import UdpLink
+from inagg_link.udp import UdpLink
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 

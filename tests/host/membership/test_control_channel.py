@@ -21,8 +21,10 @@ from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import Config, ConfigError
 from inagg_host.membership import calls, control_channel, session
 from inagg_host.membership.session import Loss, Session
-from inagg_link import FaultLink, Faults, Link
 from inagg_link.addresses import resolved, split_address
+from inagg_link.base import Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_proto import KEEPALIVE
 from inagg_switch.service import server
 from inagg_switch.service.control_client import ControlClient

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from inagg_host.allreduce import AllReduce
-from inagg_link import FaultLink, Faults
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_testbed.switch_process import SwitchProcess
 
 from .processes import start_switch

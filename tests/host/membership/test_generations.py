@@ -13,7 +13,7 @@ from tests.host.io.rig import Portless
 from inagg_host.allreduce import AllReduce
 from inagg_host.core import Epoch
 from inagg_host.membership.session import Session
-from inagg_link import Link
+from inagg_link.base import Link
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire.layout import GENERATION_MAX

@@ -23,8 +23,11 @@ from inagg_host.membership import reachability, reconnector
 from inagg_host.membership.fallback import REASON
 from inagg_host.membership.network import LAST_S, REJOINS_MAX, Network
 from inagg_host.membership.session import Loss
-from inagg_link import Batch, FaultLink, Faults, Link, LinkAround
 from inagg_link.addresses import resolved
+from inagg_link.around import LinkAround
+from inagg_link.base import Batch, Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire import header as wire
 from inagg_wire.layout import Op

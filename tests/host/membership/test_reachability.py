@@ -24,9 +24,8 @@ from inagg_host.membership.reachability import (
     switch_counts,
     where_text,
 )
-from inagg_link import Batch
 from inagg_link.around import LinkAround
-from inagg_link.base import Traffic
+from inagg_link.base import Batch, Traffic
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_testbed.switch_process import SwitchProcess
 

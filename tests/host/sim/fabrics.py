@@ -11,7 +11,7 @@ import numpy as np
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.binding import Address, Binding
 from inagg_switch.control.tree import Branch, bindings
-from inagg_wire.noise import seed_for_lease
+from inagg_wire.noise_keys import seed_for_lease
 from inagg_wire.slots import Lease
 
 from .world import World

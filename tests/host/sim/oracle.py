@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inagg_host.core.schedule import SIGNATURE_LANES, Item, Phase, scales_per_block, signature
-from inagg_wire import codec, noise, payload, reencode, scale
+from inagg_wire import codec, noise, noise_keys, payload, reencode, scale
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import Op
 from inagg_wire.reencode import Integers
@@ -106,7 +106,7 @@ def _rounded(
     fmt: JobFormat, below: Below, integers: list[Integers], seed: int, base: int, slot: int, generation: int
 ) -> tuple[Integers, int]:
     """The sum at the root, and log2 of its unit, where each switch below rounds what it sends up."""
-    n, key_seed = len(integers), noise.seed_for_lease(seed, base)
+    n, key_seed = len(integers), noise_keys.seed_for_lease(seed, base)
 
     def total(below: Below, first: int) -> tuple[Integers, int, int]:
         """Of the workers from ``first`` on: their sum, how many they are, and how many levels of switches."""
@@ -115,7 +115,7 @@ def _rounded(
         sums, count, levels = np.zeros_like(integers[0]), 0, 0
         for it in below:
             part, workers, levels = total(it, first + count)
-            key = noise.block_key(key_seed, first + count, levels)
+            key = noise_keys.block_key(key_seed, first + count, levels)
             words = noise.partial_words(key, seed, slot, generation, part.size)
             codes = reencode.partial_codes(Op.SUM, fmt, n, part, words)
             sums += reencode.integers(fmt.up, codes, fmt.result_levels(n))[0]
@@ -131,7 +131,7 @@ def _codes(
 ) -> npt.NDArray[np.uint32]:  # fmt: skip
     codes = np.zeros(lanes, np.uint32)
     if unit is not None:
-        key = noise.block_key(seed, w, number)
+        key = noise_keys.block_key(seed, w, number)
         codes[: block.size] = codec.encode(
             block, float_type, fmt, n, unit, lambda i: noise.host_words(key, block.size, i)
         )

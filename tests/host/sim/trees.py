@@ -10,7 +10,7 @@ from inagg_switch.binding import Address, Binding
 from inagg_switch.control.tree import Branch, bindings
 from inagg_wire.formats import JobFormat
 from inagg_wire.layout import LANE_MULTIPLE, Op
-from inagg_wire.noise import seed_for_lease
+from inagg_wire.noise_keys import seed_for_lease
 from inagg_wire.slots import Lease
 
 from .oracle import Below

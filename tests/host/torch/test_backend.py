@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.torch.names import all_gather_single, new_gloo_only
+from tests.host.torch.names import all_gather_single, new_gloo_only, reduce_scatter_single
 from tests.host.torch.ranks import LARGE, Counted, equal, world
 from tests.host.torch.world import World
 from torch.distributed import ReduceOp
@@ -161,3 +161,35 @@ def overloads() -> list[float]:
 
 def test_all_reduce_takes_what_the_cpp_class_takes(two: World) -> None:
     assert equal(two.run(overloads)) == [1.0, 2.0, 2.0, 1.0]
+
+
+def dropped() -> list[float]:
+    """Sums of tensors whose works nobody has, in a group that is destroyed at once."""
+    group = dist.new_group()
+    tensors = [torch.full((100 * LARGE,), float(i)) for i in range(8)]
+    tensors.append(torch.ones(200, 300).t())
+    for tensor in tensors:
+        dist.all_reduce(tensor, group=group, async_op=True)
+    dist.destroy_process_group(group)
+    return [float(value) for tensor in tensors for value in (tensor.min(), tensor.max())]
+
+
+def test_a_group_that_is_destroyed_brings_sums_whose_works_were_dropped(two: World) -> None:
+    assert equal(two.run(dropped)) == [float(2 * i) for i in range(8) for _ in range(2)] + [2.0, 2.0]
+
+
+def resized(dtype: torch.dtype) -> list[int]:
+    """Elements of tensors that were summed, and grew then."""
+    summed, whole, part = torch.ones(LARGE, dtype=dtype), torch.ones(2 * LARGE, dtype=dtype), torch.ones(LARGE)
+    part = part.to(dtype)
+    dist.all_reduce(summed)
+    reduce_scatter_single(part, whole)
+    for tensor in (summed, whole, part):
+        assert float(tensor[0]) in (1.0, 2.0)
+        tensor.resize_(3 * LARGE)
+    return [tensor.numel() for tensor in (summed, whole, part)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_was_summed_can_be_resized(two: World, dtype: torch.dtype) -> None:
+    assert equal(two.run(resized, dtype)) == [3 * LARGE] * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -141,6 +143,44 @@ def one_host() -> tuple[float, dict[str, int]]:
 
 def test_of_one_host_alone_the_inner_group_sums(two: World) -> None:
     assert equal(two.run(one_host)) == (2.0, {"one-host": 1})
+
+
+def across_hosts() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """What goes to the inner group, where all hosts have two ranks: of the group of one rank of each host, of that of a
+    host's ranks, and of a hook's buckets that are averaged by the former."""
+    across = dist.new_group([0, 2]), dist.new_group([1, 3])
+    inside = dist.new_group([0, 1]), dist.new_group([2, 3])
+    mine, own = across[dist.get_rank() % 2], inside[dist.get_rank() // 2]
+    for group in mine, own:
+        dist.all_reduce(torch.ones(LARGE), group=group)
+    assert isinstance(mine, InaggGroup)
+    assert isinstance(own, InaggGroup)
+    model = DistributedDataParallel(nn.Linear(200, 100), process_group=mine)
+    with InaggState(process_group=mine) as state:
+        model.register_comm_hook(state, inagg_hook)
+        model(torch.ones(1, 200)).sum().backward()
+        averaged = state.counters.inner
+    return dict(mine.counters.inner), dict(own.counters.inner), dict(averaged)
+
+
+def test_a_group_with_one_rank_of_each_host_sums_over_the_switch(make_world: Callable[..., World]) -> None:
+    with make_world(4, INAGG_LOCAL_SIZE="2") as world:
+        over, inside, averaged = equal(world.run(across_hosts))
+    assert "one-host" not in over
+    assert inside["one-host"] == 1
+    assert "one-host" not in averaged
+
+
+def test_a_group_of_one_rank_can_be_made_where_hosts_have_several(make_world: Callable[..., World]) -> None:
+    with make_world(2, INAGG_LOCAL_SIZE="2") as world:
+        assert equal(world.run(alone)) == 1.0
+
+
+def alone() -> float:
+    groups = dist.new_group([0]), dist.new_group([1])
+    ones = torch.ones(LARGE)
+    dist.all_reduce(ones, group=groups[dist.get_rank()])
+    return float(ones[0])
 
 
 def with_a_compressor() -> str:

@@ -19,6 +19,7 @@ from inagg_host.torch.options import (
     configure,
     option,
     resolve_options,
+    with_local_size,
 )
 
 MINUTE = timedelta(minutes=1)
@@ -160,6 +161,28 @@ def test_ranks_of_the_job_are_hosts_where_hosts_sum_inside_first(monkeypatch: py
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     settings = resolve_options({"switch": "a:1"}, 6, 8, MINUTE)
     assert (settings.config.rank, settings.config.workers, settings.local_size) == (3, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "local_size"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], 4), ([0, 1, 4, 5], 2), ([0, 1, 2, 3], 4), ([4, 0], 1), ([0, 1, 2], 3),
+        ([0, 1, 2, 4], 1), ([7], 1), ([1, 2, 3, 4], 1),
+    ],
+)  # fmt: skip
+def test_a_group_has_as_many_ranks_of_a_host_as_are_in_it(
+    ranks: list[int], local_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INAGG_LOCAL_SIZE", "4")
+    assert with_local_size({"seed": 1}, ranks) == {"seed": 1, "local_size": local_size}
+
+
+def test_a_group_that_was_told_its_host_size_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INAGG_LOCAL_SIZE", "4")
+    assert with_local_size({"local_size": 2}, [0, 4]) == {"local_size": 2}
+    for nothing in ("", "many"):  # of a nonsense all ranks are told where options are put together
+        monkeypatch.setenv("INAGG_LOCAL_SIZE", nothing)
+        assert with_local_size({}, [0, 4]) == {}
 
 
 @pytest.mark.parametrize("local_size", [0, -1, 3, "many", "auto", 1.0, True])

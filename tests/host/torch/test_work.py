@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -49,6 +51,34 @@ def test_finish_comes_before_the_future() -> None:
     chained = work.get_future().then(lambda done: [*calls, "then"])
     pending.set_result(None)
     assert chained.wait() == ["finish", "then"]
+
+
+def test_finish_is_called_though_nobody_waits() -> None:
+    work, pending, calls = make_work()
+    del work
+    pending.set_result(None)
+    assert calls == ["finish"]
+
+
+def test_finish_is_not_called_after_an_error() -> None:
+    _, pending, calls = make_work()
+    pending.set_exception(AllReduceError("gone"))
+    assert calls == []
+
+
+@pytest.mark.parametrize("future", [False, True])
+def test_tensors_are_free_without_a_garbage_collection(future: bool) -> None:
+    work, pending, _ = make_work()
+    tensor = weakref.ref(work._tensors[0])
+    gc.disable()
+    try:
+        if future:
+            work.get_future().then(lambda done: None)
+        pending.set_result(None)
+        del work, pending
+        assert tensor() is None
+    finally:
+        gc.enable()
 
 
 def test_a_future_has_the_list_of_tensors() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inagg_link import MAX_BATCH_DATAGRAMS
+from inagg_link.base import MAX_BATCH_DATAGRAMS
 from inagg_switch.aggregation import aggregator as module
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model, Output

@@ -17,7 +17,7 @@ from inagg_switch.binding import Address, Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.layout import GENERATION_MAX, LANE_BITS, Encoding, Kind, Op
-from inagg_wire.noise import BlockKey
+from inagg_wire.noise_keys import BlockKey
 from inagg_wire.payload import Codes
 from inagg_wire.slots import Lease
 

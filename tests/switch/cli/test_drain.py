@@ -46,8 +46,8 @@ def test_a_job_that_waits_for_its_first_ranks_ends() -> None:
     world.registry.refuse_new(world.now)
     world.pump()
     assert world.errors[ticket].code is Code.UNAVAILABLE
-    assert not world.registry.jobs()
-    assert world.registry.past.jobs[-1].cause is Cause.NEVER_STARTED
+    assert not world.registry.jobs
+    assert world.registry.jobs.past.jobs[-1].cause is Cause.NEVER_STARTED
     with pytest.raises(ControlError, match="takes no new jobs now"):
         world.registry.create(world.now, spec("early"))
 

@@ -65,11 +65,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert ended.stdout.endswith("imported: []\n")
 
 
-def test_asking_a_switch_imports_no_compiler() -> None:
+def test_asking_a_switch_imports_no_arrays_or_compiler() -> None:
     script = (
         "import sys; from inagg_testbed.cli import COMMANDS, make_root, run;"
         "run(make_root(COMMANDS), ['jobs', '--switch', '127.0.0.1:1']);"
-        "print('imported:', sorted({'numba', 'torch', 'scapy'} & set(sys.modules)))"
+        "print('imported:', sorted({'numpy', 'numba', 'torch', 'scapy'} & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "imported: []\n"

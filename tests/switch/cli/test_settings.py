@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from inagg_link import Faults
+from inagg_link.faults import Faults
 from inagg_switch.addresses import SettingsError, check_ports, data_address, is_unix, join_address, split_address
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.ready import join_needs

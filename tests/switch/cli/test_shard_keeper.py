@@ -90,6 +90,7 @@ class Watched:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_keeper, "TICK_S", 0.02)
     monkeypatch.setattr(driver_threads, "LOOK_S", 0.05)
+    monkeypatch.setattr(driver_threads, "AGAIN_S", 0.05)
 
 
 @pytest.mark.usefixtures("soon")

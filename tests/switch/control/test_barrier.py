@@ -77,7 +77,7 @@ def test_a_rank_beyond_the_world_size_is_refused_and_creates_nothing() -> None:
     with pytest.raises(ControlError, match="rank 2 cannot join job 'job', which has ranks 0 to 1") as caught:
         world.join(2)
     assert caught.value.code is Code.INVALID_ARGUMENT
-    assert not world.registry.by_name
+    assert not world.registry.jobs.by_name
     assert world.slots_leased == 0
 
 
@@ -103,7 +103,7 @@ def test_a_job_that_never_ran_is_gone_when_nobody_waits_any_more() -> None:
     world = World()
     world.join(0, timeout_s=1)
     world.wait(1)
-    assert not world.registry.by_name
+    assert not world.registry.jobs.by_name
     assert world.slots_leased == 0
     assert world.driver.calls == []  # the switch never heard of it
     assert isinstance(ended := world.events[-1], ev.JobEnded)
@@ -117,8 +117,8 @@ def test_a_job_that_was_created_waits_for_its_first_rank() -> None:
     world.wait(2)
     assert world.job().state is JobState.JOINING
     world.wait(world.policy.join_timeout_s)
-    assert not world.registry.by_name
-    assert world.registry.past.last("job") is not None
+    assert not world.registry.jobs.by_name
+    assert world.registry.jobs.past.last("job") is not None
 
 
 def test_a_cancelled_call_no_longer_counts() -> None:
@@ -215,6 +215,31 @@ def test_an_order_that_no_longer_counts_may_fail() -> None:
     assert world.epochs[world.join(1)] is world.epochs[first]
 
 
+def test_an_answer_to_an_order_that_no_longer_counts_opens_no_barrier() -> None:
+    world = World()
+    world.slow = True
+    for rank in (0, 1, 1):
+        world.join(rank)
+    first, second = (order for order in world.orders if isinstance(order, ev.Bind))
+    world.registry.bound(world.now, first.job, first.serial)
+    assert world.job().state is JobState.BINDING
+    for _ in range(2):  # nor does it matter if it is given twice
+        world.registry.bound(world.now, second.job, second.serial)
+        assert world.job().state is JobState.RUNNING
+    world.pump()
+    assert [type(event) for event in world.events].count(ev.EpochStarted) == 1
+
+
+def test_an_epoch_that_is_prepared_counts_once_it_runs() -> None:
+    world = World()
+    world.slow = True
+    for rank in range(2):
+        world.join(rank)
+    assert world.job().epochs.number == 0
+    world.obey()
+    assert world.job().epochs.number == 1
+
+
 def test_a_rank_that_calls_again_while_the_switch_is_told_gets_the_epoch() -> None:
     world = World()
     world.slow = True
@@ -233,6 +258,6 @@ def test_tokens_are_never_zero_and_never_those_of_the_last_epoch() -> None:
     world.join_all(spec(seed=1))
     world.leave(0)
     world.leave(1)
-    assert world.registry.past.jobs[-1].epoch == 1
+    assert world.registry.jobs.past.jobs[-1].epoch == 1
     epoch = world.join_all(spec(seed=1))
     assert epoch.bindings[0].token == 5  # another job may draw the same: its number differs

@@ -64,14 +64,14 @@ def test_a_job_whose_epoch_is_over_leaves_the_buffer_to_others() -> None:
     first, second = run(w, "a", 4), run(w, "b", 4)
     assert w.registry.credit(first) == 10
     w.registry.shard_restarted(w.now, 0)
-    assert first.running is second.running is None
+    assert first.epochs.running is second.epochs.running is None
     w.join_all(spec("a", 4, WINDOW, lanes=LANES))
     assert w.registry.credit(first) == 20
 
 
 def test_blocks_that_come_in_parts_count_whole() -> None:
     w = world(None)
-    binding = run(w, "a", 2).running
+    binding = run(w, "a", 2).epochs.running
     assert binding is not None
     (flat,) = binding.by_switch[""]
     assert block_bytes(flat) == BLOCK

@@ -210,7 +210,7 @@ def test_slots_that_another_job_has_got_since_are_refused_and_nothing_changes() 
     with pytest.raises(ControlError, match="slots 0 to 31 of shard 0 are not free") as caught:
         world.join(0, brings=resume(first, 4))
     assert caught.value.code is Code.FAILED_PRECONDITION
-    assert list(world.registry.by_name) == ["other"]
+    assert list(world.registry.jobs.by_name) == ["other"]
     assert world.slots_leased == 128
 
 
@@ -230,7 +230,7 @@ def test_a_seed_that_the_user_gave_holds_against_one_that_is_brought() -> None:
     world.restart()
     with pytest.raises(ControlError, match="it brings seed 5, and the job has 6"):
         world.join(0, spec(seed=6), brings=resume(first, 4))
-    assert not world.registry.by_name
+    assert not world.registry.jobs.by_name
 
 
 def test_once_the_switch_was_told_of_slots_no_rank_can_move_them() -> None:

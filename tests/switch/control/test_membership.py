@@ -208,7 +208,7 @@ def test_the_others_have_the_rejoin_limit_to_go_on_with_the_one_that_comes_back(
     world.wait(59)
     world.join(1, brings=resume(epoch, 5))
     assert [binding.resume_block for binding in world.epochs[ticket].bindings] == [5]
-    assert world.job().ends_at is None
+    assert world.job().grace.ends_at is None
 
 
 def test_a_job_whose_ranks_do_not_come_back_ends_and_who_waits_is_told() -> None:
@@ -239,7 +239,7 @@ def test_a_rank_between_epochs_that_falls_silent_is_told_too() -> None:
     world.join(0, brings=resume(epoch, 7))
     world.wait(11)
     assert isinstance(world.events[-1], ev.MemberFailed)
-    assert world.job().ends_at is not None
+    assert world.job().grace.ends_at is not None
 
 
 def test_a_rank_that_waits_needs_no_heartbeat() -> None:
@@ -304,7 +304,7 @@ def test_one_rank_can_end_the_job_for_all() -> None:
     ticket = world.join(0, brings=resume(epoch, 1))
     world.leave(1, end=True)
     assert world.errors[ticket].code is Code.ABORTED
-    assert not world.registry.by_name
+    assert not world.registry.jobs.by_name
 
 
 def test_a_rank_that_left_cannot_come_back_while_the_others_run() -> None:
@@ -320,7 +320,7 @@ def test_a_rank_that_waits_can_leave() -> None:
     ticket = world.join(0)
     world.leave(0)
     assert world.errors[ticket].code is Code.ABORTED
-    assert not world.registry.by_name
+    assert not world.registry.jobs.by_name
 
 
 def test_a_name_can_be_used_again_after_the_end() -> None:
@@ -369,3 +369,15 @@ def test_a_stall_for_a_rank_that_has_left_is_told_at_once() -> None:
     assert look(0.6, 1) == [ev.Stalled(1, 0.6, (1,))]
     assert look(1.6, 1) == []
     assert look(5.0, 1) == [ev.Stalled(1, 5.0, (1,))]
+
+
+def test_a_job_that_has_run_does_not_end_when_new_processes_give_up() -> None:
+    world = World()
+    job = spec(rejoin_limit_s=60.0)
+    world.join_all(job)
+    world.wait(11)  # all have fallen silent
+    for rank in range(2):
+        world.join(rank, job, member=200 + rank)
+        world.cancel(world.last_ticket)
+    assert not world.job().roster.by_rank
+    assert world.job().grace.ends_at is not None

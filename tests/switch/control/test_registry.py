@@ -88,7 +88,7 @@ def test_a_refusal_for_want_of_slots_says_what_would_fit() -> None:
     ) as caught:
         world.join(0, spec("b", window=512))
     assert caught.value.code is Code.RESOURCE_EXHAUSTED
-    assert list(world.registry.by_name) == ["a"]
+    assert list(world.registry.jobs.by_name) == ["a"]
     world.join_all(spec("c", window=256))
     with pytest.raises(ControlError, match="all slots are leased by 2 jobs"):
         world.join(0, spec("b", window=1))
@@ -123,16 +123,16 @@ def test_what_is_remembered_of_ended_jobs_is_bounded() -> None:
     for number in range(5):
         world.join_all(spec(f"job{number}"))
         world.leave(0, f"job{number}", end=True)
-    assert [ended.name for ended in world.registry.past.jobs] == ["job2", "job3", "job4"]
+    assert [ended.name for ended in world.registry.jobs.past.jobs] == ["job2", "job3", "job4"]
 
 
 def test_job_numbers_go_round_and_skip_those_in_use() -> None:
     world = World()
     world.join(0, spec("a"))
-    world.registry._last_number = 65534
+    world.registry.jobs._last_number = 65534
     world.join(0, spec("b"))
     world.join(0, spec("c"))
-    assert [job.number for job in world.registry.jobs()] == [1, 65535, 2]
+    assert [job.number for job in world.registry.jobs] == [1, 65535, 2]
 
 
 def test_a_hundred_jobs_one_after_another_leave_nothing_behind() -> None:
@@ -142,8 +142,8 @@ def test_a_hundred_jobs_one_after_another_leave_nothing_behind() -> None:
         world.leave(0)
         world.leave(1)
     registry = world.registry
-    assert (registry.by_name, registry._by_number) == ({}, {})
-    assert (registry.quarantine.jobs, registry.quarantine.retries) == ({}, {})
+    assert (registry.jobs.by_name, registry.jobs.by_number) == ({}, {})
+    assert (registry.jobs.quarantine.jobs, registry.jobs.quarantine.retries) == ({}, {})
     assert world.driver.bound == {}
     assert registry.pool.largest_free == 32
 
@@ -153,7 +153,7 @@ def test_a_failing_member_of_one_job_is_nothing_to_another() -> None:
     world.join_all(spec("a"))
     world.join_all(spec("b"))
     world.wait(80, beating=(0, 1), job="b")
-    assert list(world.registry.by_name) == ["b"]
+    assert list(world.registry.jobs.by_name) == ["b"]
     assert world.job("b").state is JobState.RUNNING
     assert all(isinstance(e, ev.MemberJoined | ev.EpochStarted) for e in world.events_of["b"])
     assert world.driver.bound[0, 2].lease == world.job("b").leases[0]
@@ -179,7 +179,7 @@ def test_a_job_that_the_switch_cannot_bind_ends_alone_and_says_why() -> None:
     for ticket in tickets:
         assert world.errors[ticket].code is Code.INTERNAL
         assert "job 'b' ended, as the switch could not be set up for it: table full" in world.errors[ticket].text
-    assert list(world.registry.by_name) == ["a"]
+    assert list(world.registry.jobs.by_name) == ["a"]
     assert world.slots_leased == 32
     assert world.driver.calls[-1] == "unbind 0 2"  # what was bound of it is dropped
 
@@ -189,13 +189,13 @@ def test_slots_that_the_switch_fails_to_drop_stay_in_quarantine_until_it_has() -
     world.driver.unbind_error = "timeout"
     world.join_all(spec("a"))
     world.leave(0, "a", end=True)
-    assert world.registry.quarantine.slots() == 32
+    assert world.registry.jobs.quarantine.slots() == 32
     world.join_all(spec("b"))
     with pytest.raises(ControlError, match="no room"):
         world.join(0, spec("c"))
     world.driver.unbind_error = ""
     world.wait(1, beating=(0, 1), job="b")
-    assert world.registry.quarantine.slots() == 0
+    assert world.registry.jobs.quarantine.slots() == 0
     assert world.join_all(spec("c")).bindings[0].lease.base == 0
 
 

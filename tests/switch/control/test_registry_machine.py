@@ -35,11 +35,11 @@ class RegistryMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------ looking
 
     def picture(self, name: str) -> object:
-        job = self.world.registry.by_name.get(name)
+        job = self.world.registry.jobs.by_name.get(name)
         if job is None:
             return None
         members = [(m.request, m.heard_at, m.state, m.ticket, m.was_in_epoch) for m in job.roster]
-        return (job.number, job.spec, job.seed, job.leases, job.state, job.epoch, job.ran, job.ends_at, members)
+        return (job.number, job.spec, job.leases, job.state, job.epochs.number, job.grace.ends_at, members)
 
     def call(self, name: str, call: object) -> None:
         """Make a call for one job: others must not change, and if it is refused, nothing."""
@@ -70,7 +70,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def join(
         self, name: str, rank: int, workers: int, window: int, process: int, brings: int | None, timeout_s: float
     ) -> None:
-        live = self.world.registry.by_name.get(name)
+        live = self.world.registry.jobs.by_name.get(name)
         job = live.spec if live is not None else spec(name, workers, window)
         had = self.last_epochs.get(name)
         brought = None
@@ -125,10 +125,10 @@ class RegistryMachine(RuleBasedStateMachine):
         """Time passes; all heart-beat, but for one rank of one job."""
         for _ in range(int(2 * seconds)):
             self.world.wait(0.5)
-            for job in self.world.registry.jobs():
+            for job in self.world.registry.jobs:
                 for member in job.roster:
                     if member.alive and (job.name, member.rank) != (silent, rank):
-                        job.heartbeat(self.world.now, member.rank, member.request.member)
+                        job.roster.heartbeat(self.world.now, member.rank, member.request.member)
 
     @rule(slow=st.booleans())
     def be_slow(self, slow: bool) -> None:
@@ -161,8 +161,8 @@ class RegistryMachine(RuleBasedStateMachine):
     @invariant()
     def epochs_only_grow(self) -> None:
         if hasattr(self, "world"):
-            for name, job in self.world.registry.by_name.items():
-                running = job.running if job.state is JobState.RUNNING else None
+            for name, job in self.world.registry.jobs.by_name.items():
+                running = job.epochs.running if job.state is JobState.RUNNING else None
                 if running is not None:
                     assert running.epoch >= self.seen_epochs.get(job.number, 1)
                     self.seen_epochs[job.number] = running.epoch
@@ -172,8 +172,8 @@ class RegistryMachine(RuleBasedStateMachine):
     def leases_are_disjoint_and_all_accounted_for(self) -> None:
         if hasattr(self, "world"):
             registry = self.world.registry
-            jobs = [*registry.by_name.values(), *registry.quarantine.jobs.values()]
-            assert {job.number: job for job in jobs} == registry._by_number
+            jobs = [*registry.jobs.by_name.values(), *registry.jobs.quarantine.jobs.values()]
+            assert {job.number: job for job in jobs} == registry.jobs.by_number
             for shard in range(self.world.driver.shard_count):
                 leased = {job.leases[shard].base: job.leases[shard].slots for job in jobs}
                 assert len(leased) == len(jobs)
@@ -183,15 +183,15 @@ class RegistryMachine(RuleBasedStateMachine):
     def the_switch_serves_only_slots_that_its_job_leases(self) -> None:
         if hasattr(self, "world"):
             for (shard, number), binding in self.world.driver.bound.items():
-                assert self.world.registry._by_number[number].leases[shard] == binding.lease
+                assert self.world.registry.jobs.by_number[number].leases[shard] == binding.lease
 
     @invariant()
     def a_running_job_is_bound_as_its_ranks_were_told(self) -> None:
         if hasattr(self, "world"):
-            for job in self.world.registry.jobs():
+            for job in self.world.registry.jobs:
                 if job.state is JobState.RUNNING:
-                    assert job.running is not None
-                    for shard, binding in enumerate(job.running.bindings):
+                    assert job.epochs.running is not None
+                    for shard, binding in enumerate(job.epochs.running.bindings):
                         assert self.world.driver.bound[shard, job.number] == binding
                     assert {m.state for m in job.roster} <= {MemberState.ACTIVE, MemberState.LEFT}
                     assert len(job.roster.by_rank) == job.spec.workers
@@ -199,7 +199,7 @@ class RegistryMachine(RuleBasedStateMachine):
     @invariant()
     def every_call_that_was_not_answered_still_waits(self) -> None:
         if hasattr(self, "world"):
-            waiting = {m.ticket.number for job in self.world.registry.jobs() for m in job.roster if m.ticket}
+            waiting = {m.ticket.number for job in self.world.registry.jobs for m in job.roster if m.ticket}
             answered = self.world.epochs.keys() | self.world.errors.keys()
             assert not waiting & answered
 
@@ -210,7 +210,7 @@ class RegistryMachine(RuleBasedStateMachine):
             self.fail("unbind_error", False)
             self.be_slow(False)
             self.world.wait(100)
-            assert not self.world.registry._by_number
+            assert not self.world.registry.jobs.by_number
             assert not self.world.driver.bound
             assert all(shard.largest_free == SLOTS for shard in self.world.registry.pool.shards)
 

@@ -57,7 +57,7 @@ def test_a_job_whose_ranks_do_not_come_back_ends_as_after_any_break(world: World
     world.join_all(spec(rejoin_limit_s=5.0))
     restart(world)
     world.wait(20.0)
-    assert not world.registry.jobs()
+    assert not world.registry.jobs
     ended = world.last(ev.JobEnded)
     assert isinstance(ended, ev.JobEnded)
     assert "shard 0 of the switch had to be started again" in ended.text
@@ -79,7 +79,7 @@ def test_a_switch_that_drains_lets_jobs_go_on_that_ran_before_it_was_started(wor
     world.join(0, spec("new"))
     world.registry.refuse_new(world.now)
     world.pump()
-    assert [job.name for job in world.registry.jobs()] == ["job"]
+    assert [job.name for job in world.registry.jobs] == ["job"]
     world.join(1, brings=brings)
     assert first in world.epochs
     with pytest.raises(ControlError, match="takes no new jobs now") as caught:
@@ -97,9 +97,9 @@ def test_a_rank_that_was_lost_with_the_switch_is_not_waited_for_as_one_that_neve
     tickets.append(world.join(2, job, brings=brings))
     world.wait(34.4)
     assert not world.errors
-    assert world.job().ends_at == pytest.approx(world.now + 0.6)
+    assert world.job().grace.ends_at == pytest.approx(world.now + 0.6)
     world.wait(1.0)
-    assert not world.registry.jobs()
+    assert not world.registry.jobs
     for ticket in tickets:
         assert world.errors[ticket].code is Code.ABORTED
         assert world.errors[ticket].text == (
@@ -119,7 +119,7 @@ def test_ranks_may_come_to_a_new_switch_as_late_as_they_try_to_reach_it(world: W
     world.wait(29.0)
     world.join(1, job, brings=brings)
     assert first in world.epochs
-    assert world.job().ends_at is None
+    assert world.job().grace.ends_at is None
     world.wait(60.0, beating=(0, 1))
     assert world.job().state is JobState.RUNNING
 
@@ -139,7 +139,7 @@ def test_where_nobody_brings_anything_all_wait_as_long_as_they_said(world: World
     job = spec(rejoin_limit_s=10.0)
     world.join(0, job)
     world.wait(200.0)
-    assert world.job().ends_at is None
+    assert world.job().grace.ends_at is None
     assert not world.errors
 
 
@@ -152,7 +152,7 @@ def test_who_gives_up_takes_along_that_the_job_has_run(world: World) -> None:
     world.join(1, job)  # a new process, which fits those that have no result yet
     world.wait(20.0)
     world.cancel(gives_up)
-    assert world.job().ends_at is None
+    assert world.job().grace.ends_at is None
     world.wait(60.0)
     assert world.job().roster.missing() == (0, 2)
 
@@ -191,12 +191,12 @@ def test_a_mistake_of_ours_ends_one_job_and_is_told(world: World, monkeypatch: p
         if isinstance(output, ev.Bug):
             bugs.append((output.name, type(output.error)))
         if isinstance(output, ev.Unbind):
-            world.registry.unbound(output.job)
+            world.registry.jobs.unbound(output.job)
     assert bugs == [("job", MistakeError)]
     assert [o.event.cause for o in outputs if isinstance(o, ev.Emit) and isinstance(o.event, ev.JobEnded)] == [
         Cause.SWITCH_ERROR
     ]
-    assert [job.name for job in world.registry.jobs()] == ["other"]
+    assert [job.name for job in world.registry.jobs] == ["other"]
 
 
 def test_a_mistake_of_ours_in_one_job_does_not_keep_others_from_being_drained(
@@ -204,16 +204,16 @@ def test_a_mistake_of_ours_in_one_job_does_not_keep_others_from_being_drained(
 ) -> None:
     for name in ("bad", "good"):
         world.join(0, spec(name))
-    monkeypatch.setattr(world.registry.by_name["bad"], "end", broken)
+    monkeypatch.setattr(world.registry.jobs.by_name["bad"], "end", broken)
     world.registry.refuse_new(world.now)
     assert [output.name for output in world.registry.drain() if isinstance(output, ev.Bug)] == ["bad"]
-    assert not world.registry.jobs()
+    assert not world.registry.jobs
 
 
 def test_who_called_is_told_of_a_mistake_of_ours(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.join_all()
-    monkeypatch.setattr(world.job(), "heartbeat", broken)
+    monkeypatch.setattr(world.job().roster, "heartbeat", broken)
     with pytest.raises(ControlError, match="a mistake in the switch's control plane") as caught:
         world.registry.heartbeat(world.now, "job", 0, 100)
     assert caught.value.code is Code.INTERNAL
-    assert not world.registry.jobs()
+    assert not world.registry.jobs

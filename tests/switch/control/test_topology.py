@@ -144,7 +144,7 @@ class World:
     def __init__(self, *switches: AttachedSwitch) -> None:
         self.registry = Registry(ROOT_SHARDS, LIMITS, Policy(), draw=iter(range(1, 1000)).__next__)
         for one in switches:
-            self.registry.attach(one)
+            self.registry.topology.attach(one)
 
     def join(self, rank: int, at: str, workers: int = 4, brings: Resume | None = None) -> None:
         request = JoinRequest(rank, 100 + rank, (("10.2.0.1", 6000 + rank),), brings, switch=at)
@@ -242,7 +242,7 @@ def test_ranks_behind_a_leaf_that_is_gone_are_cut_off_and_no_dead_processes() ->
         world.join(rank, at, workers=3)
     registry, (order,) = world.registry, world.orders()
     registry.bound(0.0, order.job, order.serial)
-    job = registry.find(0.0, "job")
+    job = registry.jobs.find(0.0, "job")
 
     def why(now: float) -> str:
         return " ".join(explain(job, now, None, []).text)
@@ -257,7 +257,7 @@ def test_ranks_behind_a_leaf_that_is_gone_are_cut_off_and_no_dead_processes() ->
     registry.tick(12.0)
     assert cut_off in why(12.0)
     assert "look whether those processes still run" not in why(12.0)
-    registry.attach(switch("a"))
+    registry.topology.attach(switch("a"))
     assert "Silent for too long: ranks 0-1; look whether those processes still run." in why(12.0)
 
 
@@ -270,12 +270,12 @@ def test_connections_that_break_off_with_the_leaf_are_no_sign_of_processes_that_
         world.join(rank, at, workers=2)
     registry, (order,) = world.registry, world.orders()
     registry.bound(0.0, order.job, order.serial)
-    job = registry.find(0.0, "job")
+    job = registry.jobs.find(0.0, "job")
     registry.break_off(0.5, job, 0, 100)
     for name in goes:
         registry.detach(0.5, name, "its connection ended")
     registry.heartbeat(3.0, "job", 1, 101)
     registry.tick(3.0)
     assert job.roster.gone() == (0,)
-    assert job.ends_at is not None
-    assert job.ends_at - 3.0 == ends_within_s
+    assert job.grace.ends_at is not None
+    assert job.grace.ends_at - 3.0 == ends_within_s

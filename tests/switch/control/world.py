@@ -16,7 +16,7 @@ from inagg_switch.control.refusals import ControlError
 from inagg_switch.control.registry import Registry
 from inagg_switch.driver import Counters, DriverError, JobCounters, Limits, Shard, SlotWait
 from inagg_wire.formats import FORMATS
-from inagg_wire.noise import seed_for_lease
+from inagg_wire.noise_keys import seed_for_lease
 
 LIMITS = Limits(formats=frozenset(FORMATS), workers=32, lanes=1448, datagram_bytes=1472, slots=1024, trees=True)
 
@@ -237,12 +237,12 @@ class World:
                 else:
                     for shard in range(self.driver.shard_count):
                         self.driver.unbind(shard, order.job)
-                    self.registry.unbound(order.job)
+                    self.registry.jobs.unbound(order.job)
             except DriverError as error:
                 if isinstance(order, ev.Bind):
                     self.registry.bind_failed(self.now, order.job, order.serial, str(error))
                 else:
-                    self.registry.unbind_failed(self.now, order.job)
+                    self.registry.jobs.quarantine.failed(self.now, order.job)
         if self.slow:
             self.pump()
 
@@ -250,7 +250,7 @@ class World:
 
     def job(self, name: str = "job") -> Job:
         """The job."""
-        return self.registry.by_name[name]
+        return self.registry.jobs.by_name[name]
 
     def last(self, kind: type[ev.Event]) -> ev.Event:
         """The latest event of a kind."""

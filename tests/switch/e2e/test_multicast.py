@@ -16,7 +16,11 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.core import Epoch
 from inagg_host.io.loop import Loop
 from inagg_host.membership.session import Session
-from inagg_link import Batch, FaultLink, Faults, Group, GroupLink, Link, UdpLink
+from inagg_link.base import Batch, Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
+from inagg_link.groups import Group, GroupLink
+from inagg_link.udp import UdpLink
 from inagg_switch.service.control_client import ControlClient
 
 SIZES = (1, 3_000, 400_000)

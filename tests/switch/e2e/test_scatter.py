@@ -12,7 +12,9 @@ import pytest
 from tests.switch.e2e.running import START_S, Array, Switch, gradients, wait_for_slots
 
 from inagg_host.allreduce import AllReduce
-from inagg_link import FaultLink, Faults, Link
+from inagg_link.base import Link
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_testbed.switch_process import SwitchProcess
 from inagg_wire.layout import HEADER_BYTES
 

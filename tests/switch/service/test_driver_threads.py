@@ -69,8 +69,25 @@ def test_a_look_at_a_shard_that_does_not_answer_ends_soon(monkeypatch: pytest.Mo
     asyncio.run(main())
 
 
+def test_of_a_p4_switch_it_is_the_switch_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no shards of which anybody knows."""
+    monkeypatch.setattr(driver_threads, "LOOK_S", 0.05)
+
+    async def main() -> None:
+        driver = HeldDriver()
+        driver.name = "bmv2"
+        threads = DriverThreads(driver)
+        with pytest.raises(DriverError, match=r"^the bmv2 switch has not answered for 0 s$"):
+            await asyncio.wait_for(threads.look([], 0), 5)
+        driver.go_on.set()
+        await threads.close()
+
+    asyncio.run(main())
+
+
 def test_a_snapshot_has_what_the_other_shards_say_and_which_one_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_threads, "LOOK_S", 0.05)
+    monkeypatch.setattr(driver_threads, "AGAIN_S", 0.05)
 
     async def main() -> None:
         driver = HeldDriver()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import ssl
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -126,6 +128,26 @@ def test_rates_and_the_course_are_of_the_polls(busy: Serving) -> None:
         assert len(job["ranks"]) == 2
         later = until(url, lambda s: s["points"], run=first["run"], look=first["look"])
         assert later["points"][0]["look"] == first["look"] + 1, "only what the page does not have"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_the_page_has_a_notice_for_each_that_is_silent() -> None:
+    said = {"now": {"silent": ["shard 1 has not answered for 8 s", "switch 'rack3' has not answered for 5 s"]}}
+    script = f"""
+        import {{ silent }} from {json.dumps((FOLDER / "view.js").as_uri())};
+        console.log(JSON.stringify(silent({json.dumps(said)})));
+    """
+    done = subprocess.run(
+        ["node", "--input-type=module", "--no-warnings", "-e", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)
+    assert first["children"] == [
+        "▲ Shard 1 has not answered for 8 s: its figures are the last that it gave, or missing."
+    ]
+    assert first["attributes"]["key"] == "silent-shard 1 has not answered for "
+    assert "rack3" in second["children"][0]
+    assert "view.silent(say)" in (FOLDER / "main.js").read_text()
 
 
 def test_events_come_once_and_as_sentences(busy: Serving) -> None:

@@ -156,8 +156,8 @@ def test_stats_has_the_tree(switch: Serving) -> None:
 
     async def attach() -> None:
         registry = controller.registry
-        registry.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
-        registry.attach(AttachedSwitch("row0", "rack0", registry.shards, registry.topology.limits))
+        registry.topology.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
+        registry.topology.attach(AttachedSwitch("row0", "rack0", registry.shards, registry.topology.limits))
 
     switch.loop.run(attach(), 5)
     tree = [(one.name, one.parent) for one in switch.client.stats().tree]

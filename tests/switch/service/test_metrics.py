@@ -147,10 +147,14 @@ def test_a_scrape_has_what_the_switches_below_count(busy: Serving) -> None:
     async def attach() -> list[Metric]:
         assert controller.last_snapshot is not None
         registry, own = controller.registry, controller.last_snapshot.shards[ROOT][0]
-        registry.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
-        (number,) = (job.number for job in registry.jobs())
+        registry.topology.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
+        (number,) = (job.number for job in registry.jobs)
         leaf = replace(own, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
-        controller.last_snapshot = replace(controller.last_snapshot, shards={ROOT: (own,), "rack0": (leaf,)})
+        controller.last_snapshot = replace(
+            controller.last_snapshot,
+            shards={ROOT: (own,), "rack0": (leaf,)},
+            silent_below={"rack1": "shard 1 has not answered for 3 s"},
+        )
         return list(families(take(controller)))
 
     found = samples(busy.loop.run(attach(), 5))
@@ -160,6 +164,9 @@ def test_a_scrape_has_what_the_switches_below_count(busy: Serving) -> None:
     assert found["inagg_shard_slots_leased", ("0", "rack0")] == 32
     assert found["inagg_job_partials_total", ("train", "rack0")] == 8
     assert found["inagg_job_partials_again_total", ("train", "rack0")] == 3
+    assert found["inagg_switch_below_healthy", ("rack0",)] == 1
+    assert found["inagg_switch_below_healthy", ("rack1",)] == 0
+    assert ("inagg_switch_below_healthy", ("",)) not in found
 
 
 def test_a_job_that_ended_is_gone_and_counted(busy: Serving) -> None:
@@ -213,7 +220,7 @@ def test_all_metrics_come_in_a_scrape(busy: Serving) -> None:
         counters = controller.last_snapshot.shards[ROOT][0]
         counters.drops[Reason.STALE] = 1
         counters.faults["dropped"] = 1
-        (number,) = (job.number for job in controller.registry.jobs())
+        (number,) = (job.number for job in controller.registry.jobs)
         leaf = replace(counters, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
         controller.last_snapshot = replace(controller.last_snapshot, shards={ROOT: (counters,), "rack0": (leaf,)})
         return {family.name for family in families(take(controller))}

@@ -56,7 +56,7 @@ def test_a_rank_that_found_that_it_cannot_listen_joins_again_without(world: Worl
     world.join(0, brings=resume(epoch, 0, 0))
     world.join(1, brings=resume(epoch, 0, 0), multicast=True)
     assert bound(world) == [None, None]
-    assert world.job().epoch == 2
+    assert world.job().epochs.number == 2
 
 
 def test_a_repeated_join_is_told_the_group_again(world: World) -> None:

@@ -232,7 +232,7 @@ def test_calls_need_the_secret(serve: Callable[..., Serving], name: str, secret:
         calls(serving.client)[name]()
     assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
     assert serving.server.controller is not None
-    assert not serving.server.controller.registry.jobs()
+    assert not serving.server.controller.registry.jobs
 
 
 def test_with_the_secret_all_calls_work(serve: Callable[..., Serving]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc.aio
@@ -19,7 +20,8 @@ from tests.switch.service.serving import Serving, job_spec, join_request
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
-from inagg_switch.driver import Counters, DriverError, Shard
+from inagg_switch.control.policy import Policy
+from inagg_switch.driver import Counters, DriverError, JobCounters, Shard
 from inagg_switch.service import uplink_agent
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
@@ -270,6 +272,67 @@ def test_why_says_which_leaf_the_ranks_joined_at_that_are_not_heard_since_it_has
         client.join(join_request(0, job_spec(workers=1, lanes=1440, heartbeat_limit_s=0.2)), timeout_s=5)
     switch.loop.run(end(), 10)
     switch.until(lambda: "Cut off: rank 0, who joined at switch 'rack1'" in " ".join(switch.client.why("job").text))
+
+
+@contextmanager
+def leaf_below(root: Serving, driver: RecordingDriver) -> Iterator[MemberClient]:
+    """A leaf, rack1, and a client of it."""
+
+    async def start() -> tuple[UplinkAgent, LeafServer, asyncio.Task[None]]:
+        agent = UplinkAgent(driver, "rack1", root.server.address, Access())
+        leaf = LeafServer(agent, "127.0.0.1:0")
+        await leaf.start()
+        running = asyncio.create_task(agent.run())
+        async with asyncio.timeout(5):
+            await agent.attached.wait()
+        return agent, leaf, running
+
+    async def end() -> None:
+        running.cancel()
+        await leaf.stop(0.0)
+        await agent.close()
+
+    agent, leaf, running = root.loop.run(start(), 10)
+    try:
+        with MemberClient(leaf.address) as client:
+            yield client
+    finally:
+        root.loop.run(end(), 10)
+
+
+def test_a_leaf_that_is_silent_keeps_its_counters_and_is_said_to_be_so_once(serve: Callable[..., Serving]) -> None:
+    """Else they would fall to 0 and come back, which counts as so many more in a moment."""
+    root, driver = serve(policy=Policy(tick_interval_s=0.02, poll_interval_s=0.02)), RecordingDriver()
+    driver.job_counters[1] = JobCounters([50], [0], [0], [0], [900], 50)
+
+    def silent(looks: int) -> None:
+        """Have the leaf fail so many looks."""
+        driver.look_error, before = "it is stuck", driver.looks
+        root.until(lambda: driver.looks >= before + looks and root.client.stats().silent)
+
+    with leaf_below(root, driver) as client, structlog.testing.capture_logs() as log:
+        client.join(join_request(0, job_spec(workers=1, lanes=1440)), timeout_s=5)
+        root.until(lambda: root.client.stats().jobs[0].results == 50)
+        silent(5)
+        stats = root.client.stats()
+        driver.look_error = ""
+        root.until(lambda: not root.client.stats().silent)
+        silent(2)
+    assert (stats.jobs[0].results, stats.jobs[0].workers[0].bytes_in) == (50, 900)
+    assert [shard.datagrams_in for shard in stats.shards if shard.switch] == [7]
+    told = [entry["event"] for entry in log if entry["event"] in ("switch_silent", "order_failed")]
+    assert sorted(told) == ["order_failed"] * 2 + ["switch_silent"] * 2, "twice it fell silent"
+
+
+def test_the_totals_of_a_job_whose_leaf_is_silent_are_not_known(serve: Callable[..., Serving]) -> None:
+    root, driver = serve(policy=Policy(tick_interval_s=0.02, poll_interval_s=100)), RecordingDriver()
+
+    with leaf_below(root, driver) as client, structlog.testing.capture_logs() as log:
+        client.join(join_request(0, job_spec(workers=1, lanes=1440)), timeout_s=5)
+        driver.look_error = "it is stuck"
+        root.client.evict("job", "enough")
+        root.until(lambda: any(entry["event"] == "totals_unknown" for entry in log))
+        assert not root.client.list().ended[0].HasField("totals")
 
 
 def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_itself(loop_thread: LoopThread) -> None:

@@ -13,7 +13,8 @@ from tests.switch.aggregation.hostile import refused, valid
 from tests.switch.aggregation.network import Packet
 from tests.switch.aggregation.world import STRANGER, make_binding
 
-from inagg_link import Link, UdpLink
+from inagg_link.base import Link
+from inagg_link.udp import UdpLink
 from inagg_switch.aggregation.aggregator import Aggregator
 from inagg_switch.aggregation.model import Model
 from inagg_switch.binding import Address, Binding

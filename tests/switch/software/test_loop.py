@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.switch.aggregation.hostile import put
 from tests.switch.aggregation.world import STRANGER, block_of, make_binding, simple_contribution
 
-from inagg_link import FaultLink, Faults
+from inagg_link.fault_link import FaultLink
+from inagg_link.faults import Faults
 from inagg_link.port import key_of
 from inagg_switch.aggregation import aggregator as module
 from inagg_switch.aggregation.peers import Sources, row_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.switch.aggregation.world import make_binding, simple_contribution
 
-from inagg_link import Batch
+from inagg_link.base import Batch
 from inagg_link.port import key_of
 from inagg_switch.binding import Binding
 from inagg_switch.software.data_plane import DataPlane

@@ -13,7 +13,10 @@ from tests.switch.aggregation.pair import Pair, feed
 from tests.switch.aggregation.world import block_of, make_binding, simple_contribution
 from tests.switch.software.looping import LANES, Rig, needs_port
 
-from inagg_link import Counters, Faults, Group, GroupLink, UdpLink
+from inagg_link.base import Counters
+from inagg_link.faults import Faults
+from inagg_link.groups import Group, GroupLink
+from inagg_link.udp import UdpLink
 from inagg_switch.binding import Binding, Place, Uplink
 from inagg_switch.driver import DriverError
 from inagg_switch.multicast_groups import LOCAL, group_of, parse_prefix
@@ -22,7 +25,7 @@ from inagg_switch.software.config import SoftwareConfig
 from inagg_switch.software.multicast import open_groups
 from inagg_switch.software.recording import binding_fields, binding_from, decode_note, encode_note
 from inagg_switch.software.shard import LinkStack
-from inagg_wire.noise import BlockKey
+from inagg_wire.noise_keys import BlockKey
 
 GROUP = ("239.255.0.1", 5000)
 

@@ -20,7 +20,8 @@ import pytest
 from tests.link.signalling import Interrupted, come_in_the_midst_of_a_start, handled
 from tests.switch.aggregation.world import make_binding
 
-from inagg_link import Faults, UdpLink
+from inagg_link.faults import Faults
+from inagg_link.udp import UdpLink
 from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software import shard_process
 from inagg_switch.software.config import SoftwareConfig
@@ -65,15 +66,18 @@ def test_a_scheduling_policy_that_somebody_chose_is_kept() -> None:
     assert done.stdout == f"{os.SCHED_IDLE}\n"
 
 
-def test_the_parent_of_shards_imports_no_compiler_and_a_shard_no_scipy(driver: SoftwareDriver) -> None:
-    """Either would make each start take longer, and larger."""
-    parent = "import sys, inagg_switch.cli.serve, inagg_switch.cli.run; print('numba' in sys.modules)"
+def test_the_parent_of_shards_imports_no_arrays_or_compiler_and_a_shard_no_scipy(driver: SoftwareDriver) -> None:
+    """Each would make a start take longer, and the process larger."""
+    parent = (
+        "import sys, inagg_switch.cli.serve, inagg_switch.cli.root, inagg_switch.cli.leaf;"
+        "print('imported:', sorted({'numpy', 'numba'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == "imported: []\n"
     (started,) = driver.started
     maps = Path(f"/proc/{started.pid}/maps").read_text()
     assert "llvmlite" in maps
-    assert "/scipy/" not in maps
+    assert "/scipy/" not in maps and "_cffi_backend" not in maps
 
 
 def test_a_late_answer_is_not_taken_for_that_to_a_later_question(

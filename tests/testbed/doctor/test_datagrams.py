@@ -12,7 +12,8 @@ import pytest
 
 from inagg_host.core import Epoch
 from inagg_host.membership.session import Session
-from inagg_link import Batch, UdpLink
+from inagg_link.base import Batch
+from inagg_link.udp import UdpLink
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
 from inagg_testbed.doctor.datagrams import Trial, try_datagrams

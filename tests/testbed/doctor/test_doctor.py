@@ -22,7 +22,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numba.core import caching
 from tests.switch.service.certificates import Authority
 
-from inagg_link import UdpLink, first_start, kept_code
+from inagg_link import first_start, kept_code
+from inagg_link.udp import UdpLink
 from inagg_proto import PROTOCOL, SERVICE
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc

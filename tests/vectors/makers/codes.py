@@ -11,7 +11,8 @@ from tests.vectors.makers import ties
 from inagg_wire.codec import decode, encode
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.layout import LANE_BITS, Encoding
-from inagg_wire.noise import BlockKey, host_words
+from inagg_wire.noise import host_words
+from inagg_wire.noise_keys import BlockKey
 from inagg_wire.scale import Floats, FloatType, Unit, scale_byte, unit
 
 from .common import Vector, cast, random_values, to_hex, unit_json

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from struct import pack
 
-from inagg_wire.noise import BlockKey, block_key, host_words, switch_word
+from inagg_wire.noise import host_words, switch_word
+from inagg_wire.noise_keys import BlockKey, block_key
 
 from .common import Vector, words_hex
 

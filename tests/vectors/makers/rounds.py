@@ -11,7 +11,8 @@ from inagg_wire.codec import decode, encode
 from inagg_wire.formats import FORMATS, JobFormat
 from inagg_wire.header import Datagram, Header
 from inagg_wire.layout import LANE_MULTIPLE, Encoding, Kind, Op
-from inagg_wire.noise import block_key, host_words, partial_words, switch_words
+from inagg_wire.noise import host_words, partial_words, switch_words
+from inagg_wire.noise_keys import block_key
 from inagg_wire.payload import Codes, pack
 from inagg_wire.reencode import combine, contribution_integers, partial_codes, result_codes
 from inagg_wire.scale import Floats, FloatType, Unit

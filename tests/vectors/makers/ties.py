@@ -10,7 +10,8 @@ import numpy as np
 
 from inagg_wire.codec import carries
 from inagg_wire.formats import FORMATS, Family, JobFormat
-from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, BlockKey, host_words
+from inagg_wire.noise import MULTIPLIER_1, MULTIPLIER_2, host_words
+from inagg_wire.noise_keys import BlockKey
 from inagg_wire.scale import Floats, FloatType, Unit, unit, widen
 
 from .common import cast

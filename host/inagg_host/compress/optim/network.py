@@ -36,7 +36,8 @@ class SwitchMean:
         optimizer = MemSGD(model.parameters(), lr, exchange=SwitchMean(exchange, RandK(0.01), workers))
 
     The coordinates of rand-k come from the shared seed, so it is a dense block of few lanes in the switch, without
-    indices. rand-k is taken unscaled, as the memory needs a contraction.
+    indices. rand-k is taken unscaled, as the memory needs a contraction. For the same reason the job's format must be
+    one that `ErrorFeedback` offers for it: in tern its memory would grow without end.
     """
 
     def __init__(self, exchange: Exchange, compressor: Compressor, workers: int) -> None:

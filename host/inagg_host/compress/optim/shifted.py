@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..around import Around
 from ..base import Bound, Compressor, Floats, NoBound, State
 from ..key import Key
+from ..sparse import without_tern
 from .smoothness import Smoothness
 
 EXACT_SUMS = ("tern", "dith8-exact", "fix32")
@@ -41,6 +42,8 @@ class Shifted(Around):
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:
             raise ValueError(f"alpha = {self.alpha}: give a share, best 1 / (1 + w) of what is inside")
+        if type(self.inner).enter is not Compressor.enter:
+            raise ValueError(f"{self.inner} has a memory of its own, and would not be asked for it: give one without")
         if self.matrix is not None and self.matrix.stacked:
             raise ValueError("one matrix for all workers (shared_smoothness); for one each take WhitenedEach")
 
@@ -72,8 +75,8 @@ class Shifted(Around):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The inner one's formats whose sums are exact."""
-        return tuple(name for name in self.inner.formats if name in EXACT_SUMS)
+        """The inner one's formats whose sums are exact, and whose noise ``alpha`` can count."""
+        return without_tern(tuple(name for name in self.inner.formats if name in EXACT_SUMS))
 
     def bound(self, d: int) -> Bound:
         """The inner's, if there is no matrix; it is about the differences."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,33 @@ def overlap(tensor: Tensor, other: Tensor) -> bool:
     return tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
+class _Lent:
+    """A tensor's memory, for numpy, which keeps this, and so the tensor. PyTorch never resizes memory again of which
+    `Tensor.numpy` has made an array, and scripts do: `Tensor.resize_`, or `resize_` of storages."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (tensor.data_ptr(), False),
+            "shape": tuple(tensor.shape),
+            "strides": tuple(stride * tensor.itemsize for stride in tensor.stride()),
+            "typestr": _type_text(tensor.dtype),
+        }
+
+
+@cache
+def _type_text(dtype: torch.dtype) -> str:
+    return np.dtype("uint16" if dtype is torch.bfloat16 else str(dtype).removeprefix("torch.")).str
+
+
 def view(tensor: Tensor) -> npt.NDArray[Any]:
     """The same memory as an array; bfloat16, which numpy does not have, as uint16."""
+    if type(tensor) is Tensor and tensor.numel():
+        return np.asarray(_Lent(tensor))
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.view(torch.uint16)
-    array: npt.NDArray[Any] = tensor.numpy()
+    array: npt.NDArray[Any] = tensor.numpy()  # of a subclass, which may have no memory of its own
     return array
 
 

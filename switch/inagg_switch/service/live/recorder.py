@@ -70,7 +70,7 @@ class Recorder:
 
     def _take(self, snapshot: SwitchSnapshot) -> None:
         controller = self._controller
-        jobs = controller.registry.jobs()
+        jobs = list(controller.registry.jobs)
         if not self._watched and sum(job.spec.workers for job in jobs) > RANKS_ALWAYS:
             return
         stats = stats_answer(controller, snapshot, jobs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from inagg_host.compress import Aggregation, Compressor, Dithering, Key, RandK, State, TernGrad, TopK
+from inagg_host.compress import Aggregation, Compressor, Dithering, Key, RandK, State, TernGrad, TopK, parse
 from inagg_host.compress.optim.shifted import Shifted, WhitenedEach
 from inagg_host.compress.optim.smoothness import Smoothness, shared_smoothness
 
@@ -82,7 +82,13 @@ def test_a_step_with_nan_is_skipped() -> None:
 def test_only_formats_with_exact_sums_are_offered() -> None:
     assert Shifted(Dithering(math.inf, 127, shared=True), 0.1).formats == ("dith8-exact",)
     assert Shifted(TernGrad(), 0.1).formats == ("tern",)
-    assert set(Shifted(RandK(2), 0.1).formats) == {"dith8-exact", "fix32", "tern"}
+    assert set(Shifted(RandK(2), 0.1).formats) == {"dith8-exact", "fix32"}, "alpha does not count the noise of tern"
+
+
+@pytest.mark.parametrize("inner", ["ef+topk:k=1", Shifted(TopK(1), 0.5)], ids=str)
+def test_a_compressor_with_a_memory_is_refused_as_nobody_would_ask_it(inner: str | Compressor) -> None:
+    with pytest.raises(ValueError, match="has a memory of its own"):
+        Shifted(parse(inner) if isinstance(inner, str) else inner, 0.5)
 
 
 def test_a_matrix_for_each_worker_needs_a_gather() -> None:

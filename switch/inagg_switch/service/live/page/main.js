@@ -70,7 +70,8 @@ function notices() {
   const found = [];
   const old_s = say.at_s - say.now.at_s;
   if (lostAt) found.push(h("p", { class: "notice bad", role: "alert", key: "lost" }, `✕ The switch has not answered since ${clock(lostAt)}. What you see is what it said last; this page asks again every second. Is inagg switch running?`));
-  if (!lostAt && !say.healthy) found.push(h("p", { class: "notice bad", role: "alert", key: "ill" }, `▲ The control plane cannot read its data planes: the figures are ${duration(old_s)} old. See the switch's log.`));
+  if (!lostAt && !say.healthy && !say.now.silent.length) found.push(h("p", { class: "notice bad", role: "alert", key: "ill" }, `▲ The control plane cannot read its data planes: the figures are ${duration(old_s)} old. See the switch's log.`));
+  if (!lostAt) found.push(...view.silent(say));
   if (!lostAt && say.draining) found.push(h("p", { class: "notice warn", key: "drain" }, "◼ The switch takes no new jobs; those that run go on."));
   return found;
 }

@@ -179,6 +179,12 @@ with AllReduce(switch='${say.control}', rank=0, workers=1, job='hello') as all_r
 
 // --- switches ---
 
+// A notice for each shard, or switch below, that does not answer while others do. Seconds are no part of its key.
+export function silent(say) {
+  return say.now.silent.map((words) => h("p", { class: "notice bad", role: "alert", key: `silent-${words.replace(/\d+ s$/, "")}` },
+    `▲ ${words[0].toUpperCase()}${words.slice(1)}: its figures are the last that it gave, or missing.`));
+}
+
 export function tree(say) {
   const shards = new Map();
   for (const shard of say.now.shards) {

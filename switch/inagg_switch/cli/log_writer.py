@@ -1,0 +1,81 @@
+"""Log lines that a thread writes, for a process whose event loop must not wait for who reads them: a terminal that
+Ctrl-S holds, a pager, a collector of logs that hangs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import structlog
+
+LINES_MAX: Final = 10_000
+"""Lines that may wait to be written; further ones are lost, and counted."""
+END_S: Final = 2.0
+"""Seconds that the lines that wait get when the process ends."""
+
+log = structlog.get_logger("inagg.switch")
+
+
+class LogWriter(logging.Handler):
+    """Writes lines as another handler formats them, to a descriptor, on a thread of its own, from the constructor to
+    `end`. Raises RuntimeError if there is no thread for it."""
+
+    def __init__(self, descriptor: int, formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._descriptor = descriptor
+        self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
+        self._lost = 0
+        # Not by way of sys.stderr, whose lock a thread that waits would keep at the end of the process.
+        self._thread = threading.Thread(target=self._write_lines, name="inagg-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called for each line."""
+        try:
+            self._lines.put_nowait(f"{self.format(record)}\n".encode(errors="backslashreplace"))
+        except queue.Full:
+            self._lost += 1
+        except Exception:  # a bug of whoever logs must not end what he does
+            self.handleError(record)
+
+    def _write_lines(self) -> None:
+        while (line := self._lines.get()) is not None:
+            with suppress(OSError):  # nobody reads any more, or the disk is full
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            if self._lost and self._lines.empty():
+                lost, self._lost = self._lost, 0
+                log.warning("log_lines_lost", lines=lost, why="whoever reads standard error stood still")
+
+    def end(self) -> bool:
+        """Write what waits, if that takes no longer than `END_S`, or twice that; whether all was written."""
+        try:
+            self._lines.put(None, timeout=END_S)
+        except queue.Full:
+            return False
+        self._thread.join(END_S)
+        return not self._thread.is_alive()
+
+
+@contextmanager
+def log_on_thread() -> Iterator[None]:
+    """Inside, what `logs.configure` has made the log is written by a `LogWriter`, where it goes to a descriptor and
+    there is a thread for it."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    writer: LogWriter | None = None
+    with suppress(AttributeError, OSError, ValueError, RuntimeError):  # no file (or a closed one), or no thread
+        (handler,) = before
+        writer = LogWriter(handler.stream.fileno(), handler.formatter)  # type: ignore[attr-defined]  # if it has one
+        root.handlers[:] = [writer]
+    try:
+        yield
+    finally:
+        if writer is not None:
+            root.handlers[:] = before if writer.end() else [logging.NullHandler()]  # not to wait now for who reads
