@@ -32,7 +32,7 @@ MAX_DATAGRAM_BYTES = UDP_PAYLOAD_BYTES_MAX
 """Most payload of a datagram over IPv4. IPv6 has 20 more, which we do not use."""
 
 MAX_BATCH_DATAGRAMS = SEGMENTS_LEAST
-"""As many every kernel takes that has UDP_SEGMENT; newer ones take more: see `Link.batch_datagrams`."""
+"""Datagrams that one call sends on any kernel with UDP_SEGMENT; newer kernels send more: see `Link.batch_datagrams`."""
 
 MAX_BATCH_BYTES = 65_535
 """Most bytes in a received batch: the kernel merges datagrams until the length of an IP packet, 16 bits, is full."""

@@ -30,8 +30,11 @@ with AllReduce(switch=os.environ["INAGG_SWITCH"], rank=rank, workers=workers) as
     print(f"{rank} {values.min()} {values.max()}\\n", end="", flush=True)  # in one write: both have one pipe
 """
 WAIT = """
-until inagg jobs --switch 10.78.0.254:47100 > /dev/null 2>&1; do sleep 0.2; done
+until inagg jobs --switch 10.78.0.254:47100 > /dev/null 2>&1; do kill -0 $!; sleep 0.2; done
 """
+"""Ends, with what it has said, if the switch has."""
+WAITING = " || [ $? -eq 4 ]"
+"""What `inagg why` may end with: a job that starts waits for its ranks."""
 END = """
 trap 'kill $(jobs -p)' EXIT
 wait $!
@@ -42,9 +45,8 @@ inagg top --once --json --interval 0.1 --switch 10.78.0.254:47100 > top.json
 def script() -> str:
     """All its commands, in order: what serves is waited for before anybody asks it, and what ends at the end."""
     network, switch, workers = (text for language, text in BLOCK.findall(README) if language == "sh")
-    workers, _, asking = workers.partition("inagg jobs")
-    assert asking.startswith(" --switch 10.78.0.254:47100")
-    return f"set -e\n{network}{switch}{WAIT}{workers}{END}"
+    (why,) = re.findall(r"^inagg why.*$", workers, re.M)
+    return f"set -e\n{network}{switch}{WAIT}{workers.replace(why, why + WAITING)}{END}"
 
 
 @pytest.mark.p4

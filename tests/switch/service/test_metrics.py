@@ -427,6 +427,8 @@ def test_a_connection_for_which_no_descriptor_is_left_takes_no_processor(
 
 
 ALERTS = Path(__file__).parents[3] / "switch" / "alerts.yml"
+BELOW_HEALTHY = "inagg_switch_below_healthy"
+"""Of a root that has switches below it alone."""
 
 
 def test_alerts_are_of_metrics_and_labels_that_there_are(busy: Serving) -> None:
@@ -438,6 +440,7 @@ def test_alerts_are_of_metrics_and_labels_that_there_are(busy: Serving) -> None:
     for expression in expressions:
         names = re.findall(r"\b(?:inagg|process)_[a-z_]+", expression)
         assert names
-        assert set(names) <= told | counters | {CERTIFICATE_ENDS}
+        assert set(names) <= told | counters | {CERTIFICATE_ENDS, BELOW_HEALTHY}
+        assert any(name.startswith("inagg_") for name in names), "every process has the others"
         for reason in re.findall(r'reason="(\w+)"', expression):
             assert reason in {one.label for one in Reason}
