@@ -29,7 +29,6 @@ const bool IS_LEAF = false;
 
 #include "../include/layout.p4"
 #include "../include/headers.p4"
-#include "cells.p4"
 #include "../include/noise.p4"
 #include "repeat.p4"
 #if defined(NAT8) && defined(LEAF)

@@ -1,8 +1,5 @@
 // The switch's own address answers ARP requests and pings, in the data plane.
 
-#ifndef INAGG_REPLY
-#define INAGG_REPLY
-
 control Reply(inout headers_t hdr, in bit<48> own_mac, out bool replied) {
     // Turns the request into its answer. The caller sends it back out of the port that it came from.
     apply {
@@ -35,5 +32,3 @@ control Reply(inout headers_t hdr, in bit<48> own_mac, out bool replied) {
         }
     }
 }
-
-#endif

@@ -3,16 +3,16 @@
 #ifndef INAGG_FORWARD
 #define INAGG_FORWARD
 
-control Forward(in bit<48> destination, out bit<9> port, out bool flooded) {
+control Forward(in bit<48> destination, out bit<9> egress_port, out bool flooded) {
     @name(".to_port")
-    action to_port(@name("port") bit<9> to) {
-        port = to;
+    action to_port(bit<9> port) {
+        egress_port = port;
         flooded = false;
     }
 
     @name(".flood")
     action flood() {
-        port = 0;
+        egress_port = 0;
         flooded = true;
     }
 

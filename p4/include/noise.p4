@@ -1,5 +1,5 @@
-// The rounding noise of the lanes' groups of four. r = CRC-32(seed, slot, generation, group); a CRC is linear, so the
-// r of group g is that of group 0, XOR a constant that depends on the bits of g alone. tests/p4/test_layout.py checks them.
+// The rounding noise of the lanes' groups of four. r = CRC-32(seed, slot, generation, group); a CRC is linear, so the r of
+// group g is that of group 0, XOR a constant that depends on the bits of g alone. tests/p4/test_layout.py checks them.
 
 #ifndef INAGG_NOISE
 #define INAGG_NOISE

@@ -7,7 +7,6 @@
     LEVEL(c, 9) LEVEL(c, 10) LEVEL(c, 11) LEVEL(c, 12) LEVEL(c, 13) LEVEL(c, 14) LEVEL(c, 15) LEVEL(c, 16) \
     LEVEL(c, 17) LEVEL(c, 18) LEVEL(c, 19) LEVEL(c, 20) LEVEL(c, 21) LEVEL(c, 22) LEVEL(c, 23) LEVEL(c, 24) \
     LEVEL(c, 25) LEVEL(c, 26)
-#define MODE_MAX 7
 
 // A scale byte is its own integer. As entries, and not as a copy: that would tie the container of the byte to one of 32 bits.
 #define BYTES_8(M, v) M(v) M(v + 1) M(v + 2) M(v + 3) M(v + 4) M(v + 5) M(v + 6) M(v + 7)

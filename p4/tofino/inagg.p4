@@ -18,6 +18,8 @@
 #ifndef BINDINGS
 #define BINDINGS 1024
 #endif
+#define WORKERS 1024  // of all jobs: row * CHILDREN_MAX + rank
+#define OWN_ADDRESSES 16
 #define FORWARD_ENTRIES 1024
 #define FLOOD_GROUP 1
 
@@ -61,13 +63,15 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
     Noise(3) noise_a;
     Noise(3) noise_b;
 
-    // Counted in the first pass: what became of admitted contributions there, by worker and OUTCOME_; by reason; datagrams
-    // to the data port. Frames and bytes.
-    Counter<bit<64>, bit<13>>(8192, CounterType_t.PACKETS_AND_BYTES) outcomes;
-    Counter<bit<64>, bit<8>>(64, CounterType_t.PACKETS_AND_BYTES) refused;
+    // In the first pass: what became of admitted contributions there, by worker and OUTCOME_. bmv2: `admitted` is the sum of
+    // a worker's cells, `contributions` that of ABSORBED and COMPLETED, `duplicates` and `stale` one each.
+    Counter<bit<64>, bit<13>>(WORKERS * OUTCOME_CELLS, CounterType_t.PACKETS_AND_BYTES) outcomes;
+    // In each pass: what it did, by worker and ANSWER_. Those of the last pass are bmv2's `resends` (ONE) and, added up over
+    // the workers of a job, `results` (ALL).
+    Counter<bit<64>, bit<12>>(WORKERS * ANSWER_CELLS, CounterType_t.PACKETS_AND_BYTES) answers;
+    // In the first pass, as on bmv2: by reason; datagrams to the data port.
+    Counter<bit<64>, bit<8>>(REASONS, CounterType_t.PACKETS_AND_BYTES) refused;
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS_AND_BYTES) datagrams_in;
-    // In each pass: what it did, by worker and ANSWER_. Results are the last one's.
-    Counter<bit<64>, bit<12>>(4096, CounterType_t.PACKETS_AND_BYTES) answers;
     // Frames to the switch's own Ethernet address that it has no answer for.
     Counter<bit<64>, bit<1>>(1, CounterType_t.PACKETS_AND_BYTES) not_ours;
 
@@ -84,7 +88,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
         }
         actions = { own; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 16;
+        size = OWN_ADDRESSES;
     }
 
     action ours() {
@@ -95,7 +99,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic
         key = { hdr.ethernet.destination : exact @name("destination"); }
         actions = { ours; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 16;
+        size = OWN_ADDRESSES;
     }
 
     apply {
@@ -197,13 +201,13 @@ control Egress(inout headers_t hdr, inout egress_metadata_t meta, in egress_intr
         key = { intrinsic.egress_rid : exact @name("copy"); }
         actions = { readdress; @defaultonly NoAction; }
         const default_action = NoAction();
-        size = 1024;
+        size = WORKERS;
     }
 
     apply {
         if (hdr.sums.isValid()) {
-            bit<32> by_0;
-            bit<32> by_1;
+            bit<32> addend_0;
+            bit<32> addend_1;
             ENCODE_LATE(0, 1, 2, 3, 0)
             ENCODE_LATE(4, 5, 6, 7, 1)
             ENCODE_LATE(8, 9, 10, 11, 2)

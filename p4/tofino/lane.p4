@@ -4,26 +4,26 @@ control LANE_AT(STAGE)(in bit<8> what, in bit<16> index, inout bit<32> value) {
     Register<bit<32>, bit<SLOT_BITS>>(1 << SLOT_BITS, 0) acc;
 
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) start = {
-        void apply(inout bit<32> sum, out bit<32> out_) {
+        void apply(inout bit<32> sum, out bit<32> after) {
             sum = value;
-            out_ = sum;
+            after = sum;
         }
     };
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) add = {
-        void apply(inout bit<32> sum, out bit<32> out_) {
+        void apply(inout bit<32> sum, out bit<32> after) {
             sum = sum + value;
-            out_ = sum;
+            after = sum;
         }
     };
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) maximum = {
-        void apply(inout bit<32> sum, out bit<32> out_) {
+        void apply(inout bit<32> sum, out bit<32> after) {
             sum = max(sum, value);
-            out_ = sum;
+            after = sum;
         }
     };
     RegisterAction<bit<32>, bit<SLOT_BITS>, bit<32>>(acc) read = {
-        void apply(inout bit<32> sum, out bit<32> out_) {
-            out_ = sum;
+        void apply(inout bit<32> sum, out bit<32> after) {
+            after = sum;
         }
     };
 

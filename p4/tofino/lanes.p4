@@ -62,26 +62,26 @@
 // Encoding of the four lanes of group g. What an operation takes must stand in one group of 16 containers, so the early lanes
 // are of two clusters, a and b, each with noise of its own and two words for what is to be added, which its lanes use in
 // turn. `noise` is that of odd or of even groups: the addition makes it the noise of group g + 2, as a CRC is linear.
-#define ROUND_EARLY(i, noise, by) rounding_##i.apply(meta.l##i, hdr.inagg.op, noise, by);
+#define ROUND_EARLY(i, noise, addend) rounding_##i.apply(meta.l##i, hdr.inagg.op, noise, addend);
 #define CODE_EARLY(i) code_##i.apply(meta.l##i, hdr.inagg.op, hdr.early.l##i);
 #define ENCODE_EARLY(i, j, k, m, g, noise) \
-    ROUND_EARLY(i, meta.noise##_a, meta.by_a0) ROUND_EARLY(j, meta.noise##_a, meta.by_a1) \
-    ROUND_EARLY(k, meta.noise##_b, meta.by_b0) ROUND_EARLY(m, meta.noise##_b, meta.by_b1) \
+    ROUND_EARLY(i, meta.noise##_a, meta.addend_a0) ROUND_EARLY(j, meta.noise##_a, meta.addend_a1) \
+    ROUND_EARLY(k, meta.noise##_b, meta.addend_b0) ROUND_EARLY(m, meta.noise##_b, meta.addend_b1) \
     meta.noise##_a = meta.noise##_a ^ (NOISE_GROUP((g) ^ (g + 2))); \
     meta.noise##_b = meta.noise##_b ^ (NOISE_GROUP((g) ^ (g + 2))); \
-    meta.l##i = meta.l##i + meta.by_a0; \
-    meta.l##j = meta.l##j + meta.by_a1; \
-    meta.l##k = meta.l##k + meta.by_b0; \
-    meta.l##m = meta.l##m + meta.by_b1; \
+    meta.l##i = meta.l##i + meta.addend_a0; \
+    meta.l##j = meta.l##j + meta.addend_a1; \
+    meta.l##k = meta.l##k + meta.addend_b0; \
+    meta.l##m = meta.l##m + meta.addend_b1; \
     CODE_EARLY(i) CODE_EARLY(j) CODE_EARLY(k) CODE_EARLY(m)
 
 // The late lanes are one cluster of the egress, which has room for two words for what is to be added, and one of noise.
-#define ROUND_LATE(i, by) rounding_##i.apply(hdr.sums.l##i, hdr.noise.op, hdr.noise.group, by);
+#define ROUND_LATE(i, addend) rounding_##i.apply(hdr.sums.l##i, hdr.noise.op, hdr.noise.group, addend);
 #define CODE_LATE(i) code_##i.apply(hdr.sums.l##i, hdr.noise.op, hdr.late.l##i);
 #define ENCODE_TWO(i, j) \
-    ROUND_LATE(i, by_0) ROUND_LATE(j, by_1) \
-    hdr.sums.l##i = hdr.sums.l##i + by_0; \
-    hdr.sums.l##j = hdr.sums.l##j + by_1; \
+    ROUND_LATE(i, addend_0) ROUND_LATE(j, addend_1) \
+    hdr.sums.l##i = hdr.sums.l##i + addend_0; \
+    hdr.sums.l##j = hdr.sums.l##j + addend_1; \
     CODE_LATE(i) CODE_LATE(j)
 #define ENCODE_LATE(i, j, k, m, g) \
     ENCODE_TWO(i, j) \

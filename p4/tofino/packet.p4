@@ -113,16 +113,18 @@ struct port_t {
     bit<8> loopback;  // 1: what comes from it is what the egress has sent to it
 }
 
-const bit<8> TO_NOBODY = 0;     // not to an address of the switch
-const bit<8> TO_SWITCH = 1;     // ARP, ping
-const bit<8> TO_DATA_PORT = 2;  // the aggregation
-
 // What the slot makes of a contribution.
 // The values are those of a register action's predicate: bit (first comparison) + 2 * (second comparison).
 const bit<8> SLOT_UNTOUCHED = 0;
 const bit<8> SLOT_STALE = 1;
 const bit<8> SLOT_NEW = 2;   // the first of its generation
 const bit<8> SLOT_SAME = 4;  // of the generation that the slot serves
+
+// Who is missing in a sum in which all are: bit 31, which no worker has, as a register action cannot return all ones.
+const bit<32> NOBODY = 0x80000000;
+
+// How to read codes: ceil(log2 n) in a sum of n, and this in a maximum.
+const bit<8> MODE_MAX = 7;
 
 // What the lanes do.
 const bit<8> LANES_NOTHING = 0;
@@ -131,7 +133,8 @@ const bit<8> LANES_ADD = 2;
 const bit<8> LANES_MAX = 3;
 const bit<8> LANES_READ = 4;
 
-// What became of an admitted contribution in its first pass: cells of the counter `outcomes`.
+// What became of an admitted contribution in its first pass: cells of the counter `outcomes`, of which a worker has so many.
+const int OUTCOME_CELLS = 8;
 const bit<3> OUTCOME_WRONG_OP = 0;
 const bit<3> OUTCOME_STALE = 1;
 const bit<3> OUTCOME_DUPLICATE = 2;
@@ -139,7 +142,8 @@ const bit<3> OUTCOME_REPEATED = 3;  // the sums of the pass are complete
 const bit<3> OUTCOME_ABSORBED = 4;
 const bit<3> OUTCOME_COMPLETED = 5;
 
-// What a pass does with a contribution: cells of the counter `answers`.
+// What a pass does with a contribution: cells of the counter `answers`, of which a worker has so many.
+const int ANSWER_CELLS = 4;
 const bit<2> ANSWER_NOTHING = 0;
 const bit<2> ANSWER_ONE = 1;   // the result to the worker
 const bit<2> ANSWER_ALL = 2;   // the result to all
@@ -161,18 +165,18 @@ struct metadata_t {
     bit<8> refusal;       // reason of the binding
     bit<8> reason;        // the one that counts
     bit<8> member;        // 1: the binding took it
-    bit<10> worker;       // row * 32 + rank
+    bit<10> worker;       // row * CHILDREN_MAX + rank
     bit<8> rank;
-    bit<32> others;       // the bits of the other workers, and bit 31
+    bit<32> others;       // the bits of the other workers, and NOBODY
     bit<32> op;           // the datagram's, as wide as its register
-    bit<8> mode;          // how to read codes: ceil(log2 n) of a sum, 7 of a maximum
+    bit<8> mode;          // how to read codes: MODE_MAX
     bit<32> seed;
     bit<16> group;
     bit<9> asker;         // the port of the worker
     bit<8> next_place;    // of the next pass; 0 if there is none
     bit<9> next_port;     // that leads there
     bit<8> slot_state;    // SLOT_
-    bit<32> missing;      // who was missing before this contribution, and bit 31
+    bit<32> missing;      // who was missing before this contribution, and NOBODY
     bit<8> lanes;         // LANES_
     bit<8> complete;      // COMPLETE_, of this pass
     bit<3> outcome;       // OUTCOME_
@@ -183,10 +187,10 @@ struct metadata_t {
     bit<32> odd_b;
     bit<32> even_a;
     bit<32> even_b;
-    bit<32> by_a0;
-    bit<32> by_a1;
-    bit<32> by_b0;
-    bit<32> by_b1;
+    bit<32> addend_a0;
+    bit<32> addend_a1;
+    bit<32> addend_b0;
+    bit<32> addend_b1;
     EACH_EARLY(SUM)
 }
 

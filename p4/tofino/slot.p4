@@ -30,19 +30,19 @@ control SlotMembers(in bit<16> index, in bit<8> state, in bit<32> others, in bit
 
     // Lazy reset between generations; who is missing now.
     RegisterAction<members_t, bit<SLOT_BITS>, bit<32>>(members) start = {
-        void apply(inout members_t slot_, out bit<32> who) {
-            slot_.missing = others;
-            slot_.op = op;
-            who = slot_.missing;
+        void apply(inout members_t held, out bit<32> who) {
+            held.missing = others;
+            held.op = op;
+            who = held.missing;
         }
     };
     // Who was missing before; 0 if the op is another one. As nobody is missing but workers, AND with the others takes
     // this worker away.
     RegisterAction<members_t, bit<SLOT_BITS>, bit<32>>(members) join = {
-        void apply(inout members_t slot_, out bit<32> who) {
-            if (slot_.op == op) {
-                who = slot_.missing;
-                slot_.missing = slot_.missing & others;
+        void apply(inout members_t held, out bit<32> who) {
+            if (held.op == op) {
+                who = held.missing;
+                held.missing = held.missing & others;
             } else {
                 who = 0;
             }

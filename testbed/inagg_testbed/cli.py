@@ -137,7 +137,7 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Called by click, which would import every subcommand to read its help."""
-        options = super(click.Group, self).shell_complete(ctx, incomplete)
+        options = click.Command.shell_complete(self, ctx, incomplete)
         names = ((name, entry) for name, entry in self.entries.items() if name.startswith(incomplete))
         return [CompletionItem(name, help=entry.help) for name, entry in names] + options
 

@@ -109,7 +109,7 @@ def demo(
     Writes a report with pictures, for which it measures some all-reduces too (if matplotlib is there).
     """
     check_place(workers, link, racks, trunk, target)
-    require("torch", "sklearn")
+    require("torch", "sklearn", *(["pyroute2"] if link is not None or target == "bmv2" else []))
     if report is None and not as_json:
         report = Path(REPORT)
         if (why := why_no_report(report)) is not None:  # nobody has asked for it by name, so the demo goes without
@@ -140,7 +140,7 @@ def demo(
     if record is not None:
         from .replay.recording import add_note
 
-        add_note(record, {"command": ["inagg", "demo"], "setup": f"{where}, target software"})
+        add_note(record, {"command": ["inagg", "demo"], "summary": f"{where}, target software"})
         click.echo(f"recorded: {record}; look at it again: inagg replay {record}", err=as_json)
     if not all(outcome.same_parameters for outcome in outcomes):
         raise click.ClickException("the workers did not end with the same parameters")

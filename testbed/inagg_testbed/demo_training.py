@@ -94,8 +94,8 @@ def run_trainings(
             else:
                 _, at, seed, loss = message
                 tasks[at].step(f"seed {seed}, loss {loss:.2f}" if len(seeds) > 1 else f"loss {loss:.2f}")
-        for task in tasks:
-            task.end()
+        first, *others = tasks
+        first.end(*others)
         ends = [found[child] for child in ranks]
     return [
         _outcome(training, seeds, [[of_seed[at] for of_seed in of_rank] for of_rank in ends])

@@ -32,7 +32,8 @@ class MissingExtra(click.ClickException):
     def __init__(self, modules: Iterable[str]) -> None:
         names = list(modules)
         are = "is" if len(names) == 1 else "are"
-        super().__init__(f"this needs {' and '.join(names)}, which {are} not installed. Install: {install(*names)}")
+        told = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        super().__init__(f"this needs {told}, which {are} not installed. Install: {install(*names)}")
 
 
 def require(*modules: str) -> None:

@@ -108,13 +108,16 @@ class Task:
             self._said_s = now_s
             self._shown.say(f"{self._name}: {share:.0%} after {age_text(now_s - self._start_s)}, {doing}")
 
-    def end(self) -> None:
-        """It is done."""
-        if self._shown.bars is not None and self._bar is not None:
-            total = self._total or 1
-            self._shown.bars.update(self._bar, total=total, completed=total, description=self._name)
-        else:
-            self._shown.say(f"{self._name}: done in {age_text(time.monotonic() - self._start_s)}")
+    def end(self, *others: Task) -> None:
+        """It is done, and so are ``others``, which have taken turns with it: no time is that of one alone."""
+        for task in (self, *others):
+            if self._shown.bars is not None and task._bar is not None:
+                total = task._total or 1
+                self._shown.bars.update(task._bar, total=total, completed=total, description=task._name)
+        if self._shown.bars is None:
+            names = " and ".join(task._name for task in (self, *others))
+            took = age_text(time.monotonic() - self._start_s)
+            self._shown.say(f"{names}: done in {took}{', in turns' if others else ''}")
 
 
 class Steps:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from inagg_testbed.switch_process import COMMAND, SwitchProcess
@@ -42,16 +43,18 @@ def ran(*command: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-def trained(script: str, *options: str, ranks: int = 2) -> None:
-    check(ran(*COMMAND, "testbed", "--workers", "2", *options, "--", sys.executable, str(EXAMPLES / script)), ranks)
+def trained(script: str, *options: str, ranks: int = 2) -> dict[int, tuple[float, float, int]]:
+    command = [*COMMAND, "testbed", "--workers", "2", *options, "--", sys.executable, str(EXAMPLES / script)]
+    return check(ran(*command), ranks)
 
 
-def check(output: str, ranks: int) -> None:
+def check(output: str, ranks: int) -> dict[int, tuple[float, float, int]]:
     ranks_told = told(output)
     assert sorted(ranks_told) == list(range(ranks)), output
     for first, last, summed in ranks_told.values():
         assert last < first, output
         assert summed > 0, output
+    return ranks_told
 
 
 def scripts(tier: str | None) -> list[str]:
@@ -69,10 +72,27 @@ def test_an_example_of_pytorch_alone(script: str) -> None:
     trained(script)
 
 
+def least_squares(ranks: int) -> list[tuple[float, float]]:
+    """The first and the last loss of each rank in numpy_sums.py, with exact sums."""
+    features, samples, steps, rate = 20_000, 8, 30, 0.05
+    truth = np.random.default_rng(0).standard_normal(features)
+    points = np.array([np.random.default_rng(1 + rank).standard_normal((samples, features)) for rank in range(ranks)])
+    points /= np.linalg.norm(points, axis=2, keepdims=True)
+    weights, losses = np.zeros(features), []
+    for _ in range(steps):
+        errors = points @ (weights - truth)
+        losses.append(np.mean(errors**2, axis=1))
+        weights -= rate * np.einsum("rs,rsf->f", errors, points)
+    return list(zip(losses[0].tolist(), losses[-1].tolist(), strict=True))
+
+
 def test_numpy_arrays_without_pytorch() -> None:
     script = (EXAMPLES / "numpy_sums.py").read_text()
     assert "torch" not in script.partition('"""\n\n')[2]
-    trained("numpy_sums.py")
+    ranks_told = trained("numpy_sums.py")
+    for rank, (first, last) in enumerate(least_squares(2)):
+        assert ranks_told[rank][0] == pytest.approx(first, abs=0.001), "nothing is rounded yet"
+        assert ranks_told[rank][1] == pytest.approx(last, rel=0.1), "gradients are, and that without bias"
 
 
 def test_an_example_that_gets_no_sums_says_why() -> None:

@@ -29,7 +29,6 @@ def constants(name: str) -> dict[str, int]:
 
 
 LAYOUT = constants("include/layout.p4")
-CELLS = constants("bmv2/cells.p4")
 LINK_NAMES = ("MALFORMED", "IP_CHECKSUM", "FRAGMENT")
 
 
@@ -55,16 +54,15 @@ def test_header_constants_are_those_of_the_wire() -> None:
 @pytest.mark.parametrize(
     ("source", "module", "names"),
     [
-        ("bmv2/cells.p4", entries, ("TO_SWITCH", "TO_DATA_PORT")),
-        ("bmv2/cells.p4", formats, ("CHILDREN_MAX",)),
+        ("include/layout.p4", entries, ("TO_SWITCH", "TO_DATA_PORT")),
+        ("include/layout.p4", formats, ("CHILDREN_MAX",)),
         (
-            "bmv2/cells.p4",
+            "include/layout.p4",
             bmv2_program,
             ("SENT_CELLS", "SENT_NOTICE", "SENT_ACK", "INVALID_CELLS", "INVALID_BITS"),
         ),
-        ("bmv2/cells.p4", leaf_program, ("PARTIAL_CELLS",)),
-        ("tofino/packet.p4", entries, ("TO_SWITCH", "TO_DATA_PORT")),
-        ("tofino/packet.p4", tofino_program, ("CHUNK",)),
+        ("include/layout.p4", leaf_program, ("PARTIAL_CELLS",)),
+        ("tofino/packet.p4", tofino_program, ("OUTCOME_CELLS", "ANSWER_CELLS", "NOBODY", "MODE_MAX", "CHUNK")),
     ],
 )
 def test_what_program_and_control_plane_call_by_one_name_is_one_number(
@@ -89,13 +87,13 @@ def test_cells_of_the_tofino_counters_are_those_of_the_control_plane(prefix: str
 
 def test_the_bits_of_a_count_of_invalid_codes_are_enough_for_all_lanes_and_all_are_counted() -> None:
     most = max(build.lanes for build in builds().values())
-    assert most.bit_length() == CELLS["INVALID_BITS"] <= CELLS["INVALID_CELLS"]
+    assert most.bit_length() == LAYOUT["INVALID_BITS"] <= LAYOUT["INVALID_CELLS"]
     counted = re.findall(r"COUNT_INVALID_BIT\((\d+)\)", (P4 / "bmv2/respond.p4").read_text())
-    assert [int(bit) for bit in counted] == list(range(CELLS["INVALID_BITS"]))
+    assert [int(bit) for bit in counted] == list(range(LAYOUT["INVALID_BITS"]))
 
 
 def test_every_reason_has_a_cell() -> None:
-    assert max(LAYOUT[name] for name in LAYOUT if name.startswith(("REASON_", "LINK_"))) < CELLS["REASONS"]
+    assert max(LAYOUT[name] for name in LAYOUT if name.startswith(("REASON_", "LINK_"))) < LAYOUT["REASONS"]
 
 
 def test_fields_of_the_header_are_those_of_the_wire() -> None:

@@ -13,13 +13,17 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from contextlib import suppress
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+
+from inagg_testbed.cli import COMMANDS
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
@@ -155,6 +159,35 @@ def test_what_the_project_is_developed_with_installs_on_the_oldest_python_that_i
             asking[name] = ",".join(importlib.metadata.metadata(name).get_all("Requires-Python") or [])
     assert len(asking) > 40
     assert {name: asks for name, asks in asking.items() if f"{oldest.version}.0" not in SpecifierSet(asks)} == {}
+
+
+@pytest.mark.slow
+def test_the_oldest_releases_that_are_allowed_serve(wheel: Path, metadata: Message, tmp_path: Path) -> None:
+    """Of the base dependencies: every command starts, and two ranks without PyTorch sum through a switch."""
+    floors = tmp_path / "floors.txt"
+    floors.write_text("".join(f"{floor}\n" for floor in floors_of(metadata.get_all("Requires-Dist", []))))
+    environment = tmp_path / "venv"
+    python, command = environment / "bin" / "python", str(environment / "bin" / "inagg")
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    subprocess.run([python, "-m", "pip", "install", *quiet, "-r", str(floors), str(wheel)], check=True)
+    for name in COMMANDS:
+        subprocess.run([command, name, "--help"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    example = str(REPOSITORY / "examples" / "numpy_sums.py")
+    run = [command, "testbed", "--workers", "2", "--", str(python), example]
+    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("the switch summed 30 tensors") == 2
+
+
+def floors_of(requirements: Iterable[str]) -> list[Requirement]:
+    """What is required without an extra, each in the oldest release that is allowed."""
+    floors = []
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is None:
+            (least,) = (part.version for part in requirement.specifier if part.operator == ">=")
+            floors.append(Requirement(f"{requirement.name}=={least}"))
+    return floors
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.bench.allreduce import COUNTED, LOSSLESS, bench_allreduce, open_ranks
+from inagg_testbed.bench.allreduce import bench_allreduce
+from inagg_testbed.bench.allreduce_ranks import COUNTED, LOSSLESS, open_ranks
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.turns import RUNS_MAX, TURNS, turns
 

@@ -22,10 +22,13 @@ from inagg_testbed.bench.training_ranks import Phase
 
 SUM = {"format": "nat8", "elements": 1 << 10, "median_s": 0.5, "elements_per_s": 2048.0}
 HOST = {"host_bytes_up": 10, "host_bytes_down": 10, "error": 1e-3, "ratio_to_gloo": 2.0}
-STAGE = {"format": "nat8", "stage": "add", "us_per_batch": 2.5, "share_of_round": 0.5, "elements_per_s": 1e6}
+STAGE = {
+    "format": "nat8", "stage": "add", "us_per_batch": 2.5, "batches_per_round": 4, "share_of_round": 0.5,
+    "elements_per_s": 1e6,
+}  # fmt: skip
 SWITCH = {
     "workers": 4, "format": "nat8", "shards": 1, "elements_per_s": 1e6, "packets_per_s": 1e3, "cpu_s_per_gelement": 1.0,
-    "udp_limit_elements_per_s": 1e6, "ratio_to_udp_limit": 1.0, "window": 8,
+    "echo_elements_per_s": 1e6, "ratio_to_echo": 1.0, "window": 8,
 }  # fmt: skip
 STEP = StepLine(
     "resnet50", "loopback", 8, "inagg", "nat8", 1000, 2, 0.5, 0.1, 0.2, 0.2, 0.3, None, 0.5, "CPU", 1e6, 0.0, 0.01,
@@ -77,9 +80,7 @@ NO_TIME: dict[str, dict[str, Any]] = {
         "switch.measure": lambda *_, **__: SimpleNamespace(
             elements_per_s=1e6, packets_per_s=1e3, cpu_s_per_gelement=1.0, retries=0
         ),
-        "switch.udp_echo_limit": lambda _, load, *__, **___: SimpleNamespace(
-            load=load, elements_per_s=lambda lanes: 1e6
-        ),
+        "switch.measure_echo": lambda _, load, *__, **___: SimpleNamespace(load=load, elements_per_s=lambda lanes: 1e6),
     },
 }
 """What takes the time of a single measurement, in benchmarks that have tests of their own for that."""

@@ -13,7 +13,7 @@ from inagg_switch.driver import Counters, DriverError
 from inagg_switch.software.software_driver import SoftwareDriver
 from inagg_testbed.bench import switch
 from inagg_testbed.bench.cli import bench
-from inagg_testbed.bench.udp_limit import EchoLimit, Load
+from inagg_testbed.bench.echo import EchoRate, Load
 from inagg_wire.formats import job_format
 
 ARGUMENTS = ["switch", "--workers", "1", "--seconds", "0.1", "--runs", "1", "--json"]
@@ -25,7 +25,7 @@ def test_json_lines() -> None:
     (line,) = [json.loads(text) for text in result.stdout.splitlines()]
     assert (line["bench"], line["workers"], line["format"]) == ("switch", 1, "nat8")
     assert line["elements_per_s"] > 0
-    assert line["ratio_to_udp_limit"] > 0
+    assert line["ratio_to_echo"] > 0
 
 
 def test_a_run_that_was_too_short_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +44,10 @@ def test_a_run_that_was_too_short_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert "the switch has taken nothing in 0.1 s: measure for longer with --seconds" in result.output
 
 
-def test_a_limit_that_was_measured_for_too_short_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_echo_that_was_measured_for_too_short_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was a division by zero."""
-    limit = EchoLimit(Load(1472, 1472, 44, 8), 0.1, 0, 0)
-    monkeypatch.setattr(switch, "udp_echo_limit", lambda *_, **__: limit)
+    found = EchoRate(Load(1472, 1472, 44, 8), 0.1, 0, 0)
+    monkeypatch.setattr(switch, "measure_echo", lambda *_, **__: found)
     result = CliRunner().invoke(bench, ARGUMENTS)
     assert result.exit_code == 1
     assert "has received nothing in 0.1 s: measure for longer with --seconds" in result.output
@@ -71,15 +71,15 @@ def test_switch_and_echo_have_the_same_load(name: str, up: int, down: int, monke
     and where receive buffers are small it alone had a smaller load."""
     seen: list[tuple[Load, int]] = []
 
-    def echoed(_workers: int, load: Load, *_: Any, shards: int) -> EchoLimit:
+    def echoed(_workers: int, load: Load, *_: Any, shards: int) -> EchoRate:
         seen.append((load, shards))
-        return EchoLimit(load._replace(window=2), 0.1, 100, 100)
+        return EchoRate(load._replace(window=2), 0.1, 100, 100)
 
     def measured(*_: Any, load: Load, shards: int) -> Any:
         seen.append((load, shards))
         return SimpleNamespace(elements_per_s=1.0, packets_per_s=1.0, cpu_s_per_gelement=1.0, retries=0)
 
-    monkeypatch.setattr(switch, "udp_echo_limit", echoed)
+    monkeypatch.setattr(switch, "measure_echo", echoed)
     monkeypatch.setattr(switch, "measure", measured)
     fmt = job_format(name)
     line = switch.bench_switch(fmt, 4, lanes=None, seconds=1.0, runs=2, shards=3, window=8)
@@ -93,7 +93,7 @@ def test_switch_and_echo_have_the_same_load(name: str, up: int, down: int, monke
 def test_a_smaller_load_than_was_asked_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     line = {
         "workers": 1, "format": "nat8", "shards": 1, "elements_per_s": 1.0, "packets_per_s": 1.0,
-        "cpu_s_per_gelement": 1.0, "udp_limit_elements_per_s": 1.0, "ratio_to_udp_limit": 1.0,
+        "cpu_s_per_gelement": 1.0, "echo_elements_per_s": 1.0, "ratio_to_echo": 1.0,
     }  # fmt: skip
     monkeypatch.setattr(switch, "bench_switch", lambda *_, **__: line | {"window": 2})
     result = CliRunner().invoke(bench, ARGUMENTS)

@@ -19,7 +19,7 @@ import torch
 from click.testing import CliRunner
 
 from inagg_testbed.bench import hosts
-from inagg_testbed.bench.allreduce import COUNTED
+from inagg_testbed.bench.allreduce_ranks import COUNTED
 from inagg_testbed.bench.children import ChildEnded, ChildSilent
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.links import RUN_LIMIT_S, run_limit_s

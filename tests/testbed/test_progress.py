@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -117,6 +118,24 @@ def test_what_is_left_is_reckoned_from_what_is_done(
         "measuring: step 2 of 4, about 30.0 s left, step 1",
         "measuring: step 3 of 4, about 20.0 s left, step 2",
     ]
+
+
+def test_what_was_done_in_turns_has_one_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo said the same time of both its trainings, as if each had taken that."""
+    with Steps() as steps:
+        first, second = steps.task("software", 2), steps.task("gloo", 2)
+        first.end(second)
+    *_, said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch("software and gloo: done in .* s, in turns", said)
+
+
+def test_tasks_that_end_together_all_have_full_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "Console", lambda **how: Console(**how, force_terminal=True))
+    with Steps() as steps:
+        assert steps.bars is not None
+        first, second = steps.task("software", 2), steps.task("gloo", 3)
+        first.end(second)
+        assert [bar.completed for bar in steps.bars.tasks] == [2, 3]
 
 
 def test_one_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:

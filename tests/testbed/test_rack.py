@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inagg_testbed.bench.allreduce import COUNTED, of_packets
+from inagg_testbed.bench.allreduce import of_packets
+from inagg_testbed.bench.allreduce_ranks import COUNTED
 from inagg_testbed.bench.rack import LINK_BITS_PER_S, PIPE_PACKETS_PER_S, pipe_packets_per_s, predict, wire_bytes
 
 

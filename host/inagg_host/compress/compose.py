@@ -80,7 +80,7 @@ class Composed(Compressor):
 
         For others only the triangle inequality is left, in the root mean square.
         """
-        inner, outer = self.inner.bound(d), self.outer.bound(self._kept_of(d))
+        inner, outer = self.inner.bound(d), self.outer.bound(self._seen(d))
         projects, uniform = isinstance(self.inner, Sparsifier), isinstance(self.outer, SharedSparsifier)
         match outer, inner:
             case (NoBound() as none, _) | (_, NoBound() as none):
@@ -97,13 +97,13 @@ class Composed(Compressor):
         error = first + _error_and_size(outer)[0] * size
         return Contraction(1 - error**2) if error < 1 else NoBound("the errors of both may add up to all there is")
 
-    def _kept_of(self, d: int) -> int:
-        """How many elements the outer sees: the most that the inner keeps."""
-        return _kept_of(self.inner, d) if isinstance(self.inner, Sparsifier) else d
+    def _seen(self, d: int) -> int:
+        """How many elements the outer sees, at most."""
+        return self.inner.most(d) if isinstance(self.inner, Sparsifier) else d
 
     def remark(self, d: int) -> str | None:
         """The inner's, or else the outer's."""
-        return self.inner.remark(d) or self.outer.remark(self._kept_of(d))
+        return self.inner.remark(d) or self.outer.remark(self._seen(d))
 
     def contractive(self) -> Compressor:
         """The contraction of both."""
@@ -149,15 +149,3 @@ def _error_and_size(bound: Bound) -> tuple[float, float]:
     assert isinstance(bound, Contraction)
     error = math.sqrt(1 - bound.kept)
     return error, 1 + error
-
-
-_KEPT: dict[tuple[str, int], int] = {}
-
-
-def _kept_of(sparsifier: Sparsifier, d: int) -> int:
-    """Number of coordinates that ``sparsifier`` keeps; kept by its name, as one's own dataclass may have no hash, since
-    to find it is to select, and error feedback asks twice for each tensor."""
-    known = str(sparsifier), d
-    if known not in _KEPT:
-        _KEPT[known] = int(sparsifier.select(np.ones(d), Key(0)).size) or 1
-    return _KEPT[known]

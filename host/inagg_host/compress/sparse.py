@@ -67,6 +67,11 @@ class Sparsifier(Compressor):
     def select(self, x: Floats, key: Key) -> Indices:
         """The coordinates to keep, ascending."""
 
+    def most(self, d: int) -> int:
+        """How many of ``d`` coordinates it keeps at most; at least 1. Here as many as of ones, which takes a `select`,
+        and error feedback asks for each tensor: what knows the number should say it."""
+        return max(1, self.select(np.ones(d), Key(0)).size)
+
     def factor(self, d: int) -> float:
         """Factor of the kept values."""
         return 1.0
@@ -125,6 +130,10 @@ class TopK(Sparsifier):
         """k/d: the largest k squares are at least that share of all."""
         return Contraction(share_of(self.k, d))
 
+    def most(self, d: int) -> int:
+        """k."""
+        return max(1, count_of(self.k, d))
+
     def select(self, x: Floats, key: Key) -> Indices:
         """Coordinates to keep; of equal magnitudes the first."""
         return largest(np.abs(x), count_of(self.k, x.size))
@@ -170,6 +179,10 @@ class BlockTopK(Sparsifier):
         """The share of the blocks: the largest k squared norms are at least that share of all."""
         return Contraction(share_of(self.k, self.count(d)))
 
+    def most(self, d: int) -> int:
+        """All of k blocks, of which none need be the last one."""
+        return max(1, min(d, count_of(self.k, self.count(d)) * self.block))
+
     def blocks(self, x: Floats) -> Mask:
         """Mask of the blocks that this worker keeps; without those that are zero."""
         wide = np.zeros(self.count(x.size) * self.block)
@@ -184,6 +197,9 @@ class BlockTopK(Sparsifier):
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:
         """The elements of the blocks of ``union``."""
         assert union is not None
+        return self._elements(union, d)
+
+    def _elements(self, union: Mask, d: int) -> Indices:
         return np.flatnonzero(np.repeat(union, self.block)[:d])
 
     def select(self, x: Floats, key: Key) -> Indices:
@@ -198,7 +214,7 @@ class BlockTopK(Sparsifier):
         """The elements of the blocks."""
         union = np.zeros(self.count(d), np.bool_)
         union[indices_from(data, union.size)] = True
-        return np.flatnonzero(np.repeat(union, self.block)[:d])
+        return self._elements(union, d)
 
     def index_bytes_in(self, size: int, item_bytes: int) -> int:
         """Only the last block may be shorter."""
@@ -247,6 +263,10 @@ class RandK(SharedSparsifier):
             f"for theory. To train, put a memory around it (ef+{self.name}:k={self.k})"
         )
 
+    def most(self, d: int) -> int:
+        """k."""
+        return max(1, count_of(self.k, d))
+
     def factor(self, d: int) -> float:
         """d/k, if scaled."""
         return d / count_of(self.k, d) if self.scaled and d else 1.0
@@ -274,6 +294,10 @@ class UltraSparse(SharedSparsifier):
     def bound(self, d: int) -> Bound:
         """k/d, with equality."""
         return Contraction(self.k / d if d else 1.0)
+
+    def most(self, d: int) -> int:
+        """1."""
+        return 1
 
     def where(self, d: int, key: Key, union: Mask | None = None) -> Indices:
         """The first number decides whether, the second which."""

@@ -10,6 +10,14 @@ import os
 # (1.85.1, seen in two of some thousand forks). It reads this when it is first imported.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
+try:
+    import torch  # noqa: F401  # asked for first, to say how to get it
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    text = "inagg_host.torch needs PyTorch, which is not installed. Install: pip install '.[torch]' (in inagg's clone)"
+    raise ModuleNotFoundError(text, name="torch") from None
+
 from inagg_host.autoload import BACKEND, register
 
 from .backend import InaggGroup

@@ -193,6 +193,11 @@ class TensorAllReduce:
 
 def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
     """Raise ValueError unless ``tensor`` can be summed into ``target``, or one of several equal ``pieces`` of it."""
+    if any(type(given) is not torch.Tensor and hasattr(given, "to_local") for given in (tensor, target)):
+        raise ValueError(
+            "a DTensor cannot be summed in the network, as its parts lie on several ranks: give what this rank has of "
+            "it, its .to_local()"
+        )
     if tensor.dtype not in FLOAT_TYPES or tensor.layout is not torch.strided or tensor.device.type not in DEVICES:
         raise ValueError(
             f"a {tensor.layout} tensor of {tensor.dtype} on {tensor.device} cannot be summed in the network: give "

@@ -12,23 +12,26 @@ of the sums. ``lanes`` is a multiple of 8.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from inagg_link.jit import inline, jit, shift_left, shift_right
 from inagg_wire.layout import Encoding
 
 U32, I32 = np.uint32, np.int32
-Array = Any  # a numpy array, inside a kernel
-
+Sums: TypeAlias = npt.NDArray[np.int32]
+Codes: TypeAlias = npt.NDArray[np.uint8]
+Words: TypeAlias = npt.NDArray[np.uint32]
+Array = Any  # for what uses these: most of its arrays are of records, whose fields are attributes in compiled loops
 
 NAT8, NAT4, TERN, DITH8, FIX32 = (int(e) for e in Encoding if e <= Encoding.FIX32)
 INT4, INT8, INT16, SCALE8 = (int(e) for e in Encoding if e > Encoding.FIX32)
 
 
 @inline
-def put(acc: Array, lane: int, value: Any, first: bool) -> None:
+def put(acc: Sums, lane: int, value: Any, first: bool) -> None:
     """Start or continue the sum of one lane."""
     if first:
         acc[lane] = value
@@ -59,7 +62,7 @@ def nat8_value(code: Any) -> Any:
 
 
 @jit
-def highest_level(payload: Array, lanes: int) -> Any:
+def highest_level(payload: Codes, lanes: int) -> Any:
     """The highest level of natural codes of one byte: one pass, 64 lanes to an instruction."""
     highest = np.uint8(0)
     for i in range(lanes):
@@ -68,7 +71,7 @@ def highest_level(payload: Array, lanes: int) -> Any:
 
 
 @jit
-def add_nat8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def add_nat8(acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     if highest_level(payload, lanes) > levels:
         return add_nat8_checked(acc, payload, lanes, first, levels)
     # All codes are valid, as always from a worker that keeps to the format: half the time of looking at each.
@@ -84,7 +87,7 @@ def add_nat8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -
 
 
 @jit
-def add_nat8_checked(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def add_nat8_checked(acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     invalid = U32(0)
     for i in range(lanes):
         level = U32(payload[i]) & U32(127)
@@ -129,7 +132,7 @@ def nat8_code(value: Any, noise: Any) -> Any:
 
 
 @jit
-def add_nat4(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def add_nat4(acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     for i in range(lanes // 2):
         byte = U32(payload[i])
         put(acc, 2 * i, natural(byte >> U32(7), (byte >> U32(4)) & U32(7), U32(levels)), first)
@@ -138,7 +141,7 @@ def add_nat4(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -
 
 
 @jit
-def add_tern(acc: Array, payload: Array, lanes: int, first: bool, _levels: int) -> int:
+def add_tern(acc: Sums, payload: Codes, lanes: int, first: bool, _levels: int) -> int:
     invalid = U32(0)
     for i in range(lanes // 4):
         byte = U32(payload[i])
@@ -151,7 +154,7 @@ def add_tern(acc: Array, payload: Array, lanes: int, first: bool, _levels: int) 
 
 
 @jit
-def add_dith8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def add_dith8(acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     invalid = U32(0)
     for i in range(lanes):
         value = I32(np.int8(payload[i]))
@@ -162,7 +165,7 @@ def add_dith8(acc: Array, payload: Array, lanes: int, first: bool, levels: int) 
 
 
 @jit
-def add_int16(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def add_int16(acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     invalid = U32(0)
     for i in range(lanes):
         value = I32(np.int16(U32(U32(payload[2 * i]) << U32(8) | U32(payload[2 * i + 1]))))
@@ -172,14 +175,19 @@ def add_int16(acc: Array, payload: Array, lanes: int, first: bool, levels: int) 
     return int(invalid)
 
 
+@inline
+def swapped(w: Any) -> Any:
+    """A uint32 with its bytes reversed: numbers are big-endian on the wire, and each machine that Numba knows is
+    little-endian."""
+    return (w >> U32(24)) | ((w >> U32(8)) & U32(0xFF00)) | ((w << U32(8)) & U32(0xFF0000)) | (w << U32(24))
+
+
 @jit
-def add_fix32(acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def add_fix32(acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     invalid = U32(0)
     words = payload[: 4 * lanes].view(np.uint32)
     for i in range(lanes):
-        w = words[i]  # big-endian on the wire; every machine that Numba knows is little-endian
-        swapped = (w >> U32(24)) | ((w >> U32(8)) & U32(0xFF00)) | ((w << U32(8)) & U32(0xFF0000)) | (w << U32(24))
-        value = I32(swapped)
+        value = I32(swapped(words[i]))
         beyond = value > I32(levels) or value < I32(-levels)
         put(acc, i, I32(0) if beyond else value, first)
         invalid = U32(invalid + U32(beyond))
@@ -187,7 +195,7 @@ def add_fix32(acc: Array, payload: Array, lanes: int, first: bool, levels: int) 
 
 
 @jit
-def max_scale8(acc: Array, payload: Array, lanes: int, first: bool, _levels: int) -> int:
+def max_scale8(acc: Sums, payload: Codes, lanes: int, first: bool, _levels: int) -> int:
     for i in range(lanes):
         value = I32(payload[i])
         acc[i] = value if first else max(acc[i], value)
@@ -195,7 +203,7 @@ def max_scale8(acc: Array, payload: Array, lanes: int, first: bool, _levels: int
 
 
 @jit
-def absorb(encoding: int, acc: Array, payload: Array, lanes: int, first: bool, levels: int) -> int:
+def absorb(encoding: int, acc: Sums, payload: Codes, lanes: int, first: bool, levels: int) -> int:
     """Take one contribution into ``acc`` (int32): start a sum if ``first``, else add (SCALE8: take the maximum).
 
     ``payload``: uint8, the packed codes; ``levels``: `JobFormat.levels`. Returns how many codes name no level.
@@ -216,13 +224,13 @@ def absorb(encoding: int, acc: Array, payload: Array, lanes: int, first: bool, l
 
 
 @jit
-def emit_nat8(out: Array, acc: Array, lanes: int, noise: Array, word: Any, _low: int) -> None:
+def emit_nat8(out: Codes, acc: Sums, lanes: int, noise: Words, word: np.uint32, _low: int) -> None:
     for i in range(lanes):
         out[i] = nat8_code(acc[i], U32(noise[i] ^ word))
 
 
 @jit
-def emit_nat4(out: Array, acc: Array, lanes: int, noise: Array, word: Any, low: int) -> None:
+def emit_nat4(out: Codes, acc: Sums, lanes: int, noise: Words, word: np.uint32, low: int) -> None:
     for i in range(lanes // 2):
         high = natural_code(acc[2 * i], U32(noise[2 * i] ^ word), U32(low), U32(8))
         rest = natural_code(acc[2 * i + 1], U32(noise[2 * i + 1] ^ word), U32(low), U32(8))
@@ -230,7 +238,7 @@ def emit_nat4(out: Array, acc: Array, lanes: int, noise: Array, word: Any, low: 
 
 
 @jit
-def emit_dith8(out: Array, acc: Array, lanes: int, noise: Array, word: Any, shift: int) -> None:
+def emit_dith8(out: Codes, acc: Sums, lanes: int, noise: Words, word: np.uint32, shift: int) -> None:
     low_bits = U32((U32(1) << U32(shift)) - U32(1))
     for i in range(lanes):
         mask = I32(acc[i] >> I32(31))
@@ -240,34 +248,33 @@ def emit_dith8(out: Array, acc: Array, lanes: int, noise: Array, word: Any, shif
 
 
 @jit
-def emit_int4(out: Array, acc: Array, lanes: int) -> None:
+def emit_int4(out: Codes, acc: Sums, lanes: int) -> None:
     for i in range(lanes // 2):
         out[i] = np.uint8((U32(acc[2 * i]) & U32(15)) << U32(4) | (U32(acc[2 * i + 1]) & U32(15)))
 
 
 @jit
-def emit_bytes(out: Array, acc: Array, lanes: int) -> None:
+def emit_bytes(out: Codes, acc: Sums, lanes: int) -> None:
     for i in range(lanes):
         out[i] = np.uint8(acc[i])
 
 
 @jit
-def emit_int16(out: Array, acc: Array, lanes: int) -> None:
+def emit_int16(out: Codes, acc: Sums, lanes: int) -> None:
     for i in range(lanes):
         out[2 * i] = np.uint8(U32(acc[i]) >> U32(8))
         out[2 * i + 1] = np.uint8(acc[i])
 
 
 @jit
-def emit_fix32(out: Array, acc: Array, lanes: int) -> None:
+def emit_fix32(out: Codes, acc: Sums, lanes: int) -> None:
     words = out[: 4 * lanes].view(np.uint32)
     for i in range(lanes):
-        w = U32(acc[i])
-        words[i] = (w >> U32(24)) | ((w >> U32(8)) & U32(0xFF00)) | ((w << U32(8)) & U32(0xFF0000)) | (w << U32(24))
+        words[i] = swapped(U32(acc[i]))
 
 
 @jit
-def emit(encoding: int, out: Array, acc: Array, lanes: int, noise: Array, word: Any, shift: int) -> None:
+def emit(encoding: int, out: Codes, acc: Sums, lanes: int, noise: Words, word: np.uint32, shift: int) -> None:
     """Write a result's payload to ``out`` (uint8) from complete accumulators.
 
     ``noise``: uint32 per lane, what to XOR to the noise ``word`` of group 0; ``shift``: `JobFormat.result_shift`.

@@ -231,7 +231,7 @@ lines too where standard output cannot be written.
 @limit(
     "--quota-jobs",
     Whole(1),
-    "Most jobs at a time of each caller, by the name of his secret or in his certificate.",
+    "Most jobs at a time of each caller, by the name of their secret or in their certificate.",
     "all",
 )
 @limit("--quota-slots", Whole(1), "Most slots on each shard of each caller.", "all")

@@ -46,7 +46,7 @@ def show_why(
             status = max((EXITS[of_job] for _, of_job in found), default=EXITS[Verdict.MOVES])
             if as_json:
                 for reply, of_job in found:
-                    print(json.dumps({**plain(reply), "status": EXITS[of_job], "verdict": of_job.value}), flush=True)
+                    print(json.dumps({**plain(reply), "exit_code": EXITS[of_job], "verdict": of_job.value}), flush=True)
             else:
                 with out:  # in one write, as for `inagg jobs`
                     if watch and out.is_terminal:

@@ -15,9 +15,8 @@ def failed_text(
     """One sentence on a member that fell silent. ``broke_off``: its connection did."""
     saw = "the switch has taken no contribution of it"
     if last_contribution_s is not None:
-        saw = f"the switch last took a contribution of it {seconds_text(last_contribution_s)} ago"
-        if contributions:  # else they were counted by a switch that has gone
-            saw += f" ({count_text(contributions, 'contribution')} in all)"
+        took = count_text(contributions, "contribution")
+        saw = f"the switch last took a contribution of it {seconds_text(last_contribution_s)} ago ({took} in all)"
     verb = "waits" if slots_waiting == 1 else "wait"
     waits = f"; {count_text(slots_waiting, 'slot')} {verb} for it" if slots_waiting else ""
     broke = "; its connection broke off, as that of a process does that ends" if broke_off else ""

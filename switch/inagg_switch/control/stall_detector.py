@@ -36,6 +36,8 @@ class Progress:
     """Counters of one rank, and when they grew."""
 
     contributions: int = 0
+    last_count: int = 0
+    """``contributions`` when they were last above 0. A switch of a tree that goes takes its counters with it."""
     grew_at: float | None = None
     """Time at which ``contributions`` was last seen to grow."""
     bytes_in: int = 0
@@ -74,7 +76,7 @@ class StallDetector:
         """News of a member of ``job`` that fell silent, and what the switch saw of it: the slots are those that were
         listed at the last look. ``broke_off``: its connection did."""
         progress = self.progress[rank]
-        contributions, last_s = progress.contributions, progress.since(now)
+        contributions, last_s = progress.last_count, progress.since(now)
         slots = sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
         text = failed_text(job, rank, silent_s, contributions, last_s, slots, broke_off)
         return MemberFailed(rank, silent_s, contributions, last_s, slots, text)
@@ -91,6 +93,7 @@ class StallDetector:
             if bytes_in > progress.bytes_in:
                 progress.heard_at = now
             progress.contributions, progress.bytes_in = contributions, bytes_in
+            progress.last_count = contributions or progress.last_count
         self.last = seen
         longest_s = max((wait.waiting_s for _, wait in seen.waits), default=0.0)
         gone = left & {rank for _, wait in seen.waits if wait.waiting_s >= LEFT_AFTER_S for rank in wait.missing}

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import grpc
@@ -58,29 +59,13 @@ def status_code(code: Code) -> grpc.StatusCode:
 def answered(
     method: Callable[[Service, Request, Context], Awaitable[Reply]],
 ) -> Callable[[Service, Request, Context], Awaitable[Reply]]:
-    """Let a call end with the status that a `ControlError` says, and a `DriverError` with INTERNAL."""
+    """Have a call with one message and one reply begin and end as `ControlService.called` says."""
 
     @functools.wraps(method)
     async def call(self: Service, request: Request, context: Context) -> Reply:
-        began_s = time.monotonic()
-        try:
+        async with self.called(method.__name__, context):
             check_message(request)
-            self.callers.check_way(context)
-            self.controller.check_open()
             return await method(self, request, context)
-        except ControlError as error:
-            began_s += await self.throttle.wait(self.callers.throttled(context))  # no part of what it took
-            await context.abort(status_code(error.code), bounded(error.text))
-        except DriverError as error:
-            log.error("driver_failed", call=method.__name__, error=str(error))
-            await context.abort(grpc.StatusCode.INTERNAL, bounded(f"the switch does not answer: {error}; see its log"))
-        except Exception:
-            log.exception("call_failed", call=method.__name__)
-            await context.abort(grpc.StatusCode.INTERNAL, "a mistake in the switch's control plane; see its log")
-        finally:
-            code: object = context.code()  # 0 if the call went well
-            name = code.name if isinstance(code, grpc.StatusCode) else "OK"
-            self.controller.call_seconds.labels(method.__name__, name).observe(time.monotonic() - began_s)
         raise AssertionError("abort raises")
 
     return call
@@ -113,6 +98,36 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def close(self) -> None:
         """End the questions in progress."""
         await self._questions.close()
+
+    @asynccontextmanager
+    async def called(self, call: str, context: Context) -> AsyncIterator[Callable[[], None]]:
+        """Where ``call`` is served: it ends with the status that a `ControlError` says, and with INTERNAL after any
+        other error, and is timed. A stream calls what it gets here once it is open: from then on it waits for what
+        happens, which is no part of what it took."""
+        began_s, took_s = time.monotonic(), None
+
+        def opened() -> None:
+            nonlocal took_s
+            took_s = time.monotonic() - began_s
+
+        try:
+            self.callers.check_way(context)
+            self.controller.check_open()
+            yield opened
+        except ControlError as error:
+            began_s += await self.throttle.wait(self.callers.throttled(context))  # no part of what it took
+            await context.abort(status_code(error.code), bounded(error.text))
+        except DriverError as error:
+            log.error("driver_failed", call=call, error=str(error))
+            await context.abort(grpc.StatusCode.INTERNAL, bounded(f"the switch does not answer: {error}; see its log"))
+        except Exception:
+            log.exception("call_failed", call=call)
+            await context.abort(grpc.StatusCode.INTERNAL, "a mistake in the switch's control plane; see its log")
+        finally:
+            code: object = context.code()  # 0 if the call went well
+            name = code.name if isinstance(code, grpc.StatusCode) else "OK"
+            took_s = time.monotonic() - began_s if took_s is None else took_s
+            self.controller.call_seconds.labels(call, name).observe(took_s)
 
     @property
     def _shards(self) -> int:
@@ -162,36 +177,33 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Attach(  # noqa: N802
         self, requests: AsyncIterator[pb.AttachRequest], context: Context
     ) -> AsyncIterator[pb.AttachOrder]:
-        try:
-            request = await anext(requests)
+        async with self.called("Attach", context) as opened:
+            request = await anext(requests, None)
+            if request is None:
+                return
             check_message(request)
-            self.callers.check_way(context)
             self.callers.check_operator(context)
             peer = _brought(context, PEER_METADATA) or context.peer()
             remote = self.controller.attach(switch_from(request.hello, _brought(context, SWITCH_METADATA), peer))
-        except StopAsyncIteration:
-            return
-        except ControlError as error:
-            await self.throttle.wait(self.callers.throttled(context))
-            await context.abort(status_code(error.code), bounded(error.text))
-        why = "its connection ended"
-        answers = asyncio.create_task(_take_answers(requests, remote))
-        gone = asyncio.create_task(remote.gone.wait())
-        order = asyncio.create_task(remote.orders.get())
-        try:
-            yield pb.AttachOrder(attached=pb.Attached())
-            while True:
-                await asyncio.wait((order, answers, gone), return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
-                    why = "it does not answer, its parent has gone, or this switch stops"
-                if not order.done():
-                    return
-                yield order.result()
-                order = asyncio.create_task(remote.orders.get())
-        finally:  # also when the connection broke, which ends this at any point
-            for task in (order, answers, gone):
-                task.cancel()
-            self.controller.detach(remote, why)
+            why = "its connection ended"
+            answers = asyncio.create_task(_take_answers(requests, remote))
+            gone = asyncio.create_task(remote.gone.wait())
+            order = asyncio.create_task(remote.orders.get())
+            opened()
+            try:
+                yield pb.AttachOrder(attached=pb.Attached())
+                while True:
+                    await asyncio.wait((order, answers, gone), return_when=asyncio.FIRST_COMPLETED)
+                    if gone.done():
+                        why = "it does not answer, its parent has gone, or this switch stops"
+                    if not order.done():
+                        return
+                    yield order.result()
+                    order = asyncio.create_task(remote.orders.get())
+            finally:  # also when the connection broke, which ends this at any point
+                for task in (order, answers, gone):
+                    task.cancel()
+                self.controller.detach(remote, why)
 
     @answered
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:  # noqa: N802
@@ -223,10 +235,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
         return pb.DrainResponse(jobs=len(self.controller.registry.jobs))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Event]:  # noqa: N802
-        try:
+        async with self.called("Watch", context) as opened:
             check_message(request)
-            self.callers.check_way(context)
-            self.controller.check_open()
             job = self.controller.registry.jobs.find(self.controller.now(), request.name)
             registry, subscribers = self.controller.registry, self.controller.subscribers
             subscriber = subscribers.add(job, self.callers.principal(context), request.member)
@@ -234,20 +244,19 @@ class ControlService(control_pb2_grpc.ControlServicer):
             try:
                 if request.member:
                     registry.watched(self.controller.now(), job, request.rank, request.member)
-                yield pb.Event(at_s=self.controller.now(), state=job_now(self.controller, job))
+                state = pb.Event(at_s=self.controller.now(), state=job_now(self.controller, job))
+                opened()
+                yield state
                 async for event in subscriber.events():
                     yield event
                 by_us = True
-            except ControlError:  # it did not read what was sent, so it is told to watch again
+            except Exception:  # it did not read what was sent, so it is told to watch again; or a mistake of ours
                 by_us = True
                 raise
             finally:  # cancelled where it waited for an event, or closed where gRPC sent one
                 subscribers.remove(job.number, subscriber)
                 if request.member and not by_us and not subscribers.has(job.number, request.member):
                     registry.break_off(self.controller.now(), job, request.rank, request.member)
-        except ControlError as error:
-            await self.throttle.wait(self.callers.throttled(context))
-            await context.abort(status_code(error.code), bounded(error.text))
 
     @answered
     async def List(self, request: pb.ListRequest, context: Context) -> pb.ListResponse:  # noqa: N802

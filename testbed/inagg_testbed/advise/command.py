@@ -15,9 +15,10 @@ from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..bench.results import output_options, print_json
 from ..bench.step_command import check_compute, compute_of, compute_options
+from ..extras import require
 from ..option_types import LinkRate, formats_option, runs_option
 from ..profiles import NAMES, profile
-from ..progress import Doing, measuring, said
+from ..progress import measuring, said
 from ..tables import console, print_table, say
 from ..testbed.options import check_place
 from .model import Placement
@@ -75,9 +76,9 @@ def advise(
     """Predict the time of a training step with Gloo and through a switch, and say whether it would help.
 
     The prediction is that of a cost model: a latency for each all-reduce, and for each element the time on the link or
-    in the processors, whichever is longer. Its constants are measured on this machine when they are needed first, in
-    two or three minutes if it is quiet, and kept. Computation is measured here too, or assumed: --compute-ms says how
-    long forward and backward take on your machines. --check shows how good predictions are.
+    in the processors, whichever is longer. Its constants are measured once on this machine, in two or three minutes
+    when it is idle, and cached. Computation is measured here too, or assumed: --compute-ms says how long forward and
+    backward take on your machines. --check shows how good predictions are.
 
     NCCL and the fp16, bf16 and PowerSGD hooks of DistributedDataParallel are not measured: the output says what they
     take at least, by the link alone.
@@ -87,9 +88,13 @@ def advise(
     check_place(workers, link, racks, trunk, "software")
     if not racks and (again := next(filter(for_trees_only, formats), None)):
         raise click.UsageError(f"--format {again} is for --racks: it differs between switches alone")
+    from .calibrate import calibration
+
+    network = _network()
+    require("torch", *(["pyroute2"] if network == "veth" else []))
     place = Place(link, workers, racks, trunk or link, placement)
     with said() as progress:
-        constants = _calibration(calibrate, progress)
+        constants = calibration(network, calibrate, progress)
         if not as_check:
             predictions = _predict(constants, compute_of(model, batch, compute_ms, compute_rate), place, formats)
     if as_check:
@@ -116,17 +121,16 @@ def _check_options(as_check: bool) -> None:
         raise click.UsageError(f"{option.opts[0]} {other}")
 
 
-def _calibration(again: bool, progress: Doing) -> Calibration:
+def _network() -> Network:
+    """The network that is measured here: links, if this process may make them."""
     from ..topology import TopologyError
     from ..topology.namespaces import require_root
-    from .calibrate import calibration
 
-    network: Network = "veth"
     try:
         require_root()
     except TopologyError:
-        network = "loopback"
-    return calibration(network, again, progress)
+        return "loopback"
+    return "veth"
 
 
 def _check(constants: Calibration, runs: int, as_json: bool) -> list[Checked]:

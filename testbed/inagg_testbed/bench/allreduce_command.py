@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
+from ..extras import require
 from ..option_types import LinkRate, formats_option, seconds_option
 from ..progress import Doing
 from ..testbed.options import check_place
 from ..topology import TARGETS, target_entry
 from ..topology.link import UNSHAPED
-from .cuda import device_option, require
+from .cuda import device_option, require_gpu
 from .options import LANES, SIZES, check_lanes, workers_option
 from .results import Bars, Column, Table, number_text, output_options, show, write_report
 
@@ -32,6 +34,188 @@ reduce-scatter, which gives each rank its part of the sums alone; while a page o
 JOINED_AGAIN = "While this was measured, workers joined again, as after a restart of the switch: measure once more."
 
 
+Text = Callable[[Any], str]
+RATIO: Text = "{:.2f}".format
+COUNT: Text = "{:,}".format
+
+
+def column(name: str, key: str, text: Text = str) -> Column:
+    """A column that is empty in lines without ``key``."""
+    return name, lambda line: text(line[key]) if line.get(key) is not None else ""
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.2f}"
+
+
+def millions(rate: float) -> str:
+    return number_text(rate / 1e6)
+
+
+def millions_of_packets(rate: float) -> str:
+    return f"{rate / 1e6:.2f}"
+
+
+def copies_text(bytes_per_s: dict[str, float]) -> str:
+    """Rates of copies, in GB/s."""
+    return ", ".join(f"{way.replace('_', ' ')} {rate / 1e9:.0f}" for way, rate in bytes_per_s.items())
+
+
+def rack_text(line: dict[str, Any]) -> str:
+    """The rate of a rack, and what bounds it."""
+    return f"{millions(line['rack_elements_per_s'])} ({line['rack_bound']})" if "rack_bound" in line else ""
+
+
+COLUMNS: list[Column] = [
+    column("workers", "workers"),
+    column("system", "system"),
+    column("format", "format"),
+    column("KiB", "elements", lambda elements: number_text(elements * 4 / 1024)),
+    column("ms", "median_s", milliseconds),
+    column("M elements/s", "elements_per_s", millions),
+    column("CPU ms", "cpu_s", milliseconds),
+    column("submit ms", "submit_s", milliseconds),
+    column("GB/s", "copy_bytes_per_s", copies_text),
+    column("M packets/s", "packets_per_s", millions_of_packets),
+    column("if busy", "busy_packets_per_s", millions_of_packets),
+    column("bytes up", "wire_bytes_up", COUNT),
+    column("bytes down", "wire_bytes_down", COUNT),
+    column("wire/element", "wire_bytes_per_element", RATIO),
+    ("rack M/s", rack_text),
+    column("share", "share_of_link", "{:.1%}".format),
+    column("to gloo", "ratio_to_gloo", RATIO),
+    column("to nccl", "ratio_to_nccl", RATIO),
+    column("note", "skipped"),
+]
+COLUMNS_OF_RACKS: list[Column] = [
+    column("to flat", "tree_to_flat", RATIO),
+    column("reencode", "tree_reencode_to_flat", RATIO),
+    column("to lossless", "ratio_to_lossless", RATIO),
+]
+"""Columns behind those of ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of the command, each as the option of this name says."""
+
+    workers: Sequence[int]
+    sizes: Sequence[int]
+    formats: Sequence[str]
+    against: str | None
+    shards: int
+    window: int | None
+    lanes_list: Sequence[int] | None
+    seconds: float
+    loss: float
+    seed: int
+    ways: Sequence[str]
+    link: str | None
+    racks: int
+    trunk: str | None
+    target: str
+    device: str
+    gpus: int | None
+    report: Path | None
+    as_json: bool
+
+    def check(self) -> None:
+        """Raises click.UsageError for options that do not fit together, and asks for what they need (`require`)."""
+        if self.device == "cuda":
+            others = (self.loss, self.ways, self.racks, self.link, self.trunk, self.lanes_list)
+            if any(others) or self.target != "software":
+                raise click.UsageError(
+                    "--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target"
+                )
+            if self.gpus is not None and self.gpus > min(self.workers):
+                raise click.UsageError(f"--gpus {self.gpus}: there are {min(self.workers)} workers")
+        elif self.gpus is not None:
+            raise click.UsageError("--gpus is for --device cuda")
+        check_lanes(self.formats, self.workers, self.lanes_list or ())
+        if "ipv6" in self.ways and (self.link is not None or self.target != "software"):
+            raise click.UsageError("--way ipv6 is over loopback, and for --target software")
+        # A rack has no more workers than a switch serves: see `counts`.
+        check_place(min(self.workers), self.link, self.racks, self.trunk, self.target)
+        if self.racks and (self.loss or self.ways or self.lanes_list):
+            # What full frames take cannot be cut for a tree's trunks.
+            raise click.UsageError("--racks is without --loss, --way and --lanes")
+        if self.shards > 1 and not target_entry(self.target).ours:
+            raise click.UsageError(f"--shards is not for --target {self.target}")
+        if given("seed") and not self.loss:
+            raise click.UsageError("--seed is for --loss")
+        torch = self.against is not None or self.device == "cuda" or "profiler" in self.ways
+        require(*(["torch"] if torch else []), *(["pyroute2"] if self.rate is not None else []))
+        if self.device == "cuda":
+            require_gpu()
+
+    @property
+    def rate(self) -> str | None:
+        """Rate of each worker's link; None: over loopback."""
+        return UNSHAPED if self.link is None and target_entry(self.target).needs_link else self.link
+
+    def places(self) -> list[tuple[str, int, int | None]]:
+        """Format, workers and lanes (None: as the switch chooses) of each switch that is measured, with workers of its
+        own."""
+        return [(name, n, lanes) for name in self.formats for n in self.workers for lanes in self._lanes_of(name, n)]
+
+    def _lanes_of(self, name: str, n: int) -> list[int | None]:
+        """Lanes that are asked for, and those of full frames; None alone if none are."""
+        usual = job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)
+        return list(dict.fromkeys([*self.lanes_list, usual])) if self.lanes_list else [None]
+
+    def lines(self, progress: Doing) -> Iterable[dict[str, Any]]:
+        """Measure, place by place."""
+        from .allreduce import bench_allreduce
+        from .allreduce_cuda import bench_allreduce_cuda
+
+        how: dict[str, Any] = {"seconds": self.seconds, "whole": given("seconds"), "progress": progress}
+        how |= {"shards": self.shards, "window": self.window}
+        for name, n, lanes in self.places():
+            if self.device == "cuda":
+                yield from bench_allreduce_cuda(n, self.gpus or n, name, self.sizes, **how)
+                continue
+            switch_options = [] if self.target != "bmv2" else ["--program", program_for(name)]
+            if self.lanes_list and self.target == "software":
+                switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
+            yield from bench_allreduce(
+                n,
+                name,
+                self.sizes,
+                against=self.against,
+                loss=self.loss,
+                seed=self.seed,
+                ways=self.ways,
+                link=self.rate,
+                racks=self.racks,
+                trunk=self.trunk,
+                target=self.target,
+                switch_options=switch_options,
+                lanes=lanes,
+                **how,
+            )
+
+    def title(self) -> str:
+        """The words above the table."""
+        over = f"links of {self.rate}" if self.rate not in (None, UNSHAPED) else "unshaped links"
+        over = "loopback" if self.rate is None else over
+        over += f", {self.racks} racks behind trunks of {self.trunk or self.rate or 'loopback'}" if self.racks else ""
+        over += " and a bmv2 switch" if self.target == "bmv2" else ""
+        return f"all-reduce over {over}" + (f", {self.loss:.1%} loss" if self.loss else "")
+
+    def table(self) -> Table:
+        """The results, for people."""
+        lanes = [column("lanes", "lanes")] if self.lanes_list else []
+        ways = [column(way, f"{way}_to_plain", RATIO) for way in self.ways]
+        bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6 if "median_s" in r else None)
+        columns = [*COLUMNS[:1], *lanes, *COLUMNS[1:], *ways, *COLUMNS_OF_RACKS]
+        return Table(self.title(), columns, bars, keys=4 + len(lanes))
+
+
+def given(name: str) -> bool:
+    """Whether an option of the command is not left to its default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
 @click.command()
 @workers_option
 @click.option("--size", "sizes", default="64M", show_default=True, type=SIZES, help="Bytes of float32; a list.")
@@ -40,11 +224,14 @@ JOINED_AGAIN = "While this was measured, workers joined again, as after a restar
 @click.option("--shards", default=1, show_default=True, type=Whole(1, SHARDS_MAX), help="Data-plane processes.")
 @click.option("--window", type=Whole(1, WINDOW_MAX), help="Blocks in flight.  [default: that of the library]")
 @click.option(
-    "--lanes", "lanes_list", type=LANES, metavar="LIST",
+    "--lanes",
+    "lanes_list",
+    type=LANES,
+    metavar="LIST",
     help="Elements of a datagram, multiples of 8, such as 32,128: what P4 switches take. Measured for each, and for "
     "those of a 1500-byte frame, through a switch with datagrams and slots as over Ethernet; with packets, bytes on "
     "the wire, and what a rack with a Tofino would reach.  [default: what the switch chooses]",
-)  # fmt: skip
+)
 @seconds_option(2.0)
 @click.option(
     "--loss",
@@ -54,9 +241,12 @@ JOINED_AGAIN = "While this was measured, workers joined again, as after a restar
     help="Fraction of datagrams to drop, each way, at the workers.",
 )
 @click.option(
-    "--seed", default=0, show_default=True, type=Whole(0, (1 << 32) - 1),
+    "--seed",
+    default=0,
+    show_default=True,
+    type=Whole(0, (1 << 32) - 1),
     help="With --loss: which datagrams are dropped follows from it.",
-)  # fmt: skip
+)
 @click.option(
     "--way",
     "ways",
@@ -68,9 +258,11 @@ JOINED_AGAIN = "While this was measured, workers joined again, as after a restar
     "all-reduce.",
 )
 @click.option(
-    "--link", type=LinkRate(), metavar="RATE",
+    "--link",
+    type=LinkRate(),
+    metavar="RATE",
     help="Give each worker a link of this rate, such as 1gbit, in a network namespace (root).  [default: loopback]",
-)  # fmt: skip
+)
 @click.option(
     "--racks",
     default=0,
@@ -97,12 +289,7 @@ JOINED_AGAIN = "While this was measured, workers joined again, as after a restar
     "[default: all]",
 )
 @output_options
-def allreduce(
-    workers: Sequence[int], sizes: Sequence[int], formats: Sequence[str], against: str | None, shards: int,
-    window: int | None, lanes_list: Sequence[int] | None, seconds: float, loss: float, seed: int, ways: Sequence[str],
-    link: str | None, racks: int, trunk: str | None, target: str, device: str, gpus: int | None,
-    report: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+def allreduce(**options: Any) -> None:
     """Measure the all-reduce of a tensor, through a switch, over loopback or shaped links.
 
     Real worker processes, and a switch. A run lasts from a common barrier to the end of the slowest rank; where
@@ -115,106 +302,17 @@ def allreduce(
     for each other there: with --gpus 1, rank 0 has it alone.
     """
     from ..report.benches import allreduce_report
-    from .allreduce import bench_allreduce
-    from .allreduce_cuda import bench_allreduce_cuda
     from .rack import ASSUMPTIONS
 
-    def given(name: str) -> bool:
-        """Whether an option is not left to its default."""
-        return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
-
-    if device == "cuda":
-        if loss or ways or racks or link is not None or trunk is not None or target != "software" or lanes_list:
-            raise click.UsageError("--device cuda is over loopback, without --loss, --way, --racks, --lanes, --target")
-        if gpus is not None and gpus > min(workers):
-            raise click.UsageError(f"--gpus {gpus}: there are {min(workers)} workers")
-        require()
-    elif gpus is not None:
-        raise click.UsageError("--gpus is for --device cuda")
-    entry = target_entry(target)
-    check_lanes(formats, workers, lanes_list or ())
-    if "ipv6" in ways and (link is not None or target != "software"):
-        raise click.UsageError("--way ipv6 is over loopback, and for --target software")
-    check_place(min(workers), link, racks, trunk, target)  # a rack has no more than a switch serves: see `counts`
-    if racks and (loss or ways or lanes_list):  # what full frames take cannot be cut for a tree's trunks
-        raise click.UsageError("--racks is without --loss, --way and --lanes")
-    if shards > 1 and not entry.ours:
-        raise click.UsageError(f"--shards is not for --target {target}")
-    if link is None and entry.needs_link:
-        link = UNSHAPED
-    if given("seed") and not loss:
-        raise click.UsageError("--seed is for --loss")
-    whole = given("seconds")
-
-    def lanes_of(name: str, n: int) -> list[int | None]:
-        """Lanes to measure: those that are asked for, and those of full frames; None alone if none are."""
-        usual = job_format(name).max_lanes(n, UDP_PAYLOAD_BYTES_1500)
-        return list(dict.fromkeys([*lanes_list, usual])) if lanes_list else [None]
-
-    # Each with a switch and workers of its own.
-    places = [(name, n, lanes) for name in formats for n in workers for lanes in lanes_of(name, n)]
-
-    def lines(progress: Doing) -> Iterable[dict[str, Any]]:
-        for name, n, lanes in places:
-            if device == "cuda":
-                yield from bench_allreduce_cuda(
-                    n, gpus or n, name, sizes, seconds=seconds, whole=whole, shards=shards, window=window,
-                    progress=progress,
-                )  # fmt: skip
-                continue
-            switch_options = [] if target != "bmv2" else ["--program", program_for(name)]
-            if lanes_list and target == "software":
-                switch_options = ["--datagram-bytes", str(UDP_PAYLOAD_BYTES_1500)]
-            yield from bench_allreduce(
-                n, name, sizes, against=against, seconds=seconds, whole=whole, shards=shards, loss=loss, seed=seed,
-                ways=ways, window=window, link=link, target=target, switch_options=switch_options, racks=racks,
-                trunk=trunk, lanes=lanes, progress=progress,
-            )  # fmt: skip
-
-    columns: list[Column] = [
-        ("workers", lambda r: str(r["workers"])),
-        ("system", lambda r: r.get("system", "")),
-        ("format", lambda r: r.get("format", "")),
-        ("KiB", lambda r: number_text(r["elements"] * 4 / 1024) if "elements" in r else ""),
-        ("ms", lambda r: f"{r['median_s'] * 1e3:,.2f}" if "median_s" in r else ""),
-        ("M elements/s", lambda r: number_text(r["elements_per_s"] / 1e6) if "median_s" in r else ""),
-        ("CPU ms", lambda r: f"{r['cpu_s'] * 1e3:,.2f}" if "cpu_s" in r else ""),
-        ("submit ms", lambda r: f"{r['submit_s'] * 1e3:,.2f}" if "submit_s" in r else ""),
-        ("GB/s", lambda r: copies_text(r["copy_bytes_per_s"]) if "copy_bytes_per_s" in r else ""),
-        ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
-        ("if busy", lambda r: f"{r['busy_packets_per_s'] / 1e6:.2f}" if "packets_per_s" in r else ""),
-        ("bytes up", lambda r: f"{r['wire_bytes_up']:,}" if "wire_bytes_up" in r else ""),
-        ("bytes down", lambda r: f"{r['wire_bytes_down']:,}" if "wire_bytes_down" in r else ""),
-        ("wire/element", lambda r: f"{r['wire_bytes_per_element']:.2f}" if "packets_per_s" in r else ""),
-        (
-            "rack M/s",
-            lambda r: f"{number_text(r['rack_elements_per_s'] / 1e6)} ({r['rack_bound']})" if "rack_bound" in r else "",
-        ),
-        ("share", lambda r: f"{r['share_of_link']:.1%}" if r.get("share_of_link") is not None else ""),
-        ("to gloo", lambda r: f"{r['ratio_to_gloo']:.2f}" if "ratio_to_gloo" in r else ""),
-        ("to nccl", lambda r: f"{r['ratio_to_nccl']:.2f}" if "ratio_to_nccl" in r else ""),
-        ("note", lambda r: r.get("skipped", "")),
-        *((f"{way}", lambda r, key=f"{way}_to_plain": f"{r[key]:.2f}" if key in r else "") for way in ways),
-        ("to flat", lambda r: f"{r['tree_to_flat']:.2f}" if "tree_to_flat" in r else ""),
-        ("reencode", lambda r: f"{r['tree_reencode_to_flat']:.2f}" if "tree_reencode_to_flat" in r else ""),
-        ("to lossless", lambda r: f"{r['ratio_to_lossless']:.2f}" if "ratio_to_lossless" in r else ""),
-    ]
-    over = "loopback" if link is None else "unshaped links" if link == UNSHAPED else f"links of {link}"
-    over += f", {racks} racks behind trunks of {trunk or link or 'loopback'}" if racks else ""
-    over += " and a bmv2 switch" if target == "bmv2" else ""
-    title = f"all-reduce over {over}" + (f", {loss:.1%} loss" if loss else "")
-    if lanes_list:
-        columns.insert(1, ("lanes", lambda r: str(r["lanes"])))
-    bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6 if "median_s" in r else None)
-    table = Table(title, columns, bars, keys=4 + bool(lanes_list))
-    measured = show(lines, table, total=len(places) * (1 + len(sizes)), as_json=as_json)
+    asked = Asked(**options)
+    asked.check()
+    table, as_json = asked.table(), asked.as_json
+    total = len(asked.places()) * (1 + len(asked.sizes))
+    measured = show(asked.lines, table, total=total, as_json=as_json)
     if any(line.get("joined_again") for line in measured):
         click.echo(JOINED_AGAIN, err=as_json)
-    if lanes_list:
+    if asked.lanes_list:
         click.echo(ASSUMPTIONS, err=as_json)
-    write_report(report, measured, table, as_json=as_json, make=lambda path: allreduce_report(path, measured, title))
-
-
-def copies_text(bytes_per_s: dict[str, float]) -> str:
-    """Rates of copies, in GB/s."""
-    return ", ".join(f"{way.replace('_', ' ')} {rate / 1e9:.0f}" for way, rate in bytes_per_s.items())
+    write_report(
+        asked.report, measured, table, as_json=as_json, make=lambda path: allreduce_report(path, measured, table.title)
+    )

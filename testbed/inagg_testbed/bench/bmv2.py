@@ -15,10 +15,11 @@ from inagg_switch.p4.program import BMV2_WINDOW
 from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.slots import WINDOW_MAX
 
+from ..extras import require
 from ..option_types import format_option, runs_option
 from ..progress import Doing
 from ..topology import namespaces
-from .allreduce import open_ranks
+from .allreduce_ranks import open_ranks
 from .results import Bars, Column, Table, output_options, show, write_report
 
 BLOCKS = 2000
@@ -51,6 +52,7 @@ def bmv2(
             there = ", ".join(str(there) for there in sorted({build.lanes for build in of_format}))
             raise click.UsageError(f"--lanes: no program adds up {format_} in {count} lanes: there are {there}")
     chosen = [build for build in of_format if not lanes or build.lanes in lanes]
+    require("pyroute2")
     namespaces.require_root("measure the software switch, which needs none: inagg bench allreduce")
 
     def lines(progress: Doing) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ COMMANDS = {
     "sharing": Entry("inagg_testbed.bench.sharing_command:sharing", "Jobs that share a link, or have TCP there."),
     "stages": Entry("inagg_testbed.bench.stages_command:stages", "What each stage of the software switch costs."),
     "step": Entry("inagg_testbed.bench.step_command:step", "A training step with the gradients of real networks."),
-    "switch": Entry("inagg_testbed.bench.switch_command:switch", "The software switch, against the raw limit of UDP."),
+    "switch": Entry("inagg_testbed.bench.switch_command:switch", "The software switch, against processes that echo."),
     "training": Entry("inagg_testbed.bench.training_command:training", "Time to a loss, by ways to send fewer bytes."),
 }
 

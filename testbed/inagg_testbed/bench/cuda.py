@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..extras import install
+from ..extras import install, require
 
 if TYPE_CHECKING:
     import torch
@@ -44,8 +44,9 @@ def device_of(rank: int) -> torch.device:
     return device
 
 
-def require() -> None:
-    """Raise an error of the command line, exit status 1, if there is no GPU."""
+def require_gpu() -> None:
+    """Raise an error of the command line, exit status 1, if there is no GPU. Raises `MissingExtra` without torch."""
+    require("torch")
     if (reason := why_not()) is not None:
         raise click.ClickException(f"--device cuda: {reason}")
 

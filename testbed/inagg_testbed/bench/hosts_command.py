@@ -9,6 +9,7 @@ import click
 from inagg_switch.cli.sections import Number, Whole
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..extras import require
 from ..option_types import format_option, host_link_option, seconds_option
 from .options import SIZES
 from .results import Bars, Column, Table, number_text, output_options, show, write_report
@@ -36,6 +37,7 @@ def hosts(
 
     if hosts * local > 2 * CHILDREN_MAX:
         raise click.UsageError(f"{hosts * local} ranks: {2 * CHILDREN_MAX} are the most on one machine")
+    require("torch", "pyroute2")
 
     columns: list[Column] = [
         ("system", lambda r: r["system"]),

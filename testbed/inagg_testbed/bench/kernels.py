@@ -221,7 +221,7 @@ def kernels(
     from . import cuda, kernels_gpu
 
     if device == "cuda":
-        cuda.require()
+        cuda.require_gpu()
     jobs = [job_format(name) for name in formats or FORMATS]
     float_types = [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")]
     options: dict[str, Any] = {"workers": workers, "elements": elements, "runs": runs}

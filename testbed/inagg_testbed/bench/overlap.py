@@ -24,6 +24,7 @@ import click
 from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..extras import require
 from ..new_folder import NewSubfolder
 from ..option_types import format_option, runs_option
 from ..profiles import NAMES
@@ -31,7 +32,7 @@ from ..progress import Doing
 from ..switch_process import SwitchProcess
 from ..temporary import TemporaryFolder
 from .children import Child, crew, gloo_rank, receive_all
-from .cuda import device_of, device_option, require
+from .cuda import device_of, device_option, require_gpu
 from .results import Bars, Column, Table, output_options, show, write_report
 
 if TYPE_CHECKING:
@@ -262,16 +263,17 @@ def overlap(
 ) -> None:  # fmt: skip
     """Trace a training step: do buckets of gradients travel while others are computed?
 
-    On a GPU, gradients are computed after the host has launched what computes them, which is what is shown here; when
-    they are, and when codes are copied, is in the trace.
+    On a GPU the times shown are those of the launches: see the trace for when gradients are computed, and when codes
+    are copied.
 
     A run is a step. In ms: a step; `computed`, the same without communication; and of a step that is recorded, which
     is slower, the `backward` pass, how long a bucket was on its way (`travelled`) and what of that fell into the
     backward pass (`hidden`). `began` and `back` count the buckets that were on their way, and those whose sums had
     come, before the last gradient was computed.
     """
+    require("torch")
     if device == "cuda":
-        require()
+        require_gpu()
     if trace_dir is not None:
         trace_dir.mkdir(parents=True, exist_ok=True)
     systems = [INAGG] + ([against] if against else [])

@@ -10,6 +10,7 @@ import click
 
 from inagg_switch.cli.sections import Number
 
+from ..extras import require
 from ..option_types import format_option, host_link_option, seconds_option
 from ..progress import Doing
 from .options import SIZES
@@ -33,6 +34,8 @@ def sharing(
     `timeouts` how often a timer ran out (where a second job starts in the middle: of the first one, from then on).
     """
     from .sharing import bench_sharing, steps_of_size
+
+    require("pyroute2")
 
     def lines(progress: Doing) -> Iterable[dict[str, Any]]:
         for size in sizes:

@@ -24,8 +24,9 @@ from .results import Bars, Column, Table, output_options, show, write_report
 def stages(workers: int, formats: Sequence[str], runs: int, report: Path | None, as_json: bool) -> None:
     """Measure what each stage of the software switch costs, on one core.
 
-    A round is one batch from every worker and one result to each. The last column is the rate that the stages together
-    would allow one core.
+    In a round every worker sends a batch of datagrams and gets one of results: `share` is that of a round, so of all
+    its batches. Natural formats of up to four workers are kept as they come, and added where they are re-encoded. The
+    last column is the rate that the stages together would allow one core.
     """
     from .stages import bench_stages
 
@@ -38,6 +39,7 @@ def stages(workers: int, formats: Sequence[str], runs: int, report: Path | None,
         ("format", lambda r: r["format"]),
         ("stage", lambda r: r["stage"]),
         ("us a batch", lambda r: f"{r['us_per_batch']:.1f}"),
+        ("batches a round", lambda r: str(r["batches_per_round"])),
         ("share", lambda r: f"{r['share_of_round']:.0%}"),
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
     ]

@@ -11,6 +11,7 @@ import click
 from inagg_switch.cli.sections import Whole, all_of
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..extras import require
 from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate, formats_option, runs_option
 from ..profiles import NAMES, profile
 from ..progress import Doing
@@ -90,6 +91,7 @@ def step(
     from .step_ranks import disturbance
 
     check_compute(compute_ms, compute_rate)
+    require("torch", *(["pyroute2"] if links else []))
     found: list[StepLine] = []
     computes: list[tuple[str, Compute]] = []
 

@@ -1,6 +1,6 @@
-"""How fast the software switch aggregates: contributions replayed at it over loopback, against the raw UDP limit.
+"""How fast the software switch aggregates: contributions replayed at it over loopback, against an echo.
 
-That is `udp_limit`: as many processes, with datagrams of the same sizes, batches and windows, around processes that
+`echo` has as many processes, with datagrams of the same sizes, batches and windows, around processes that
 echo and compute nothing. Both are measured in turns, `runs` times, and the medians compared.
 """
 
@@ -32,8 +32,8 @@ from inagg_wire.payload import pack
 from inagg_wire.slots import Lease, slots_for_window
 
 from ..progress import Doing
+from .echo import Load, measure_echo
 from .load import Workers
-from .udp_limit import Load, udp_echo_limit
 
 LIMIT_S = 120.0
 WARM_UP_S = 0.2
@@ -70,7 +70,7 @@ def _answered(data: Any, size: int, base: int, slots: int, generations: Any) -> 
 
 
 class Replay:
-    """One worker's contributions, made once and sent again and again under new block numbers: a `udp_limit.Feed`."""
+    """One worker's contributions, made once and sent again and again under new block numbers: a `load.Feed`."""
 
     def __init__(self, binding: Binding, worker: int, batch_datagrams: int, window: int) -> None:
         self._lease = binding.lease
@@ -204,18 +204,18 @@ def bench_switch(
     fmt: JobFormat, workers: int, *, lanes: int | None, seconds: float, runs: int, shards: int, window: int,
     progress: Doing = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Measure switch and limit in turns, ``seconds`` each in all ``runs`` together; the medians as one line of results.
+    """Measure switch and echo in turns, ``seconds`` each in all ``runs`` together; the medians as one line of results.
     ``progress`` is told each run."""
     lanes = fmt.max_lanes(workers) if lanes is None else lanes
     admit(fmt, workers, lanes)
     load = load_of(fmt, workers, lanes, window)
-    rates, limits, run_s = [], [], seconds / runs
+    rates, echoed, run_s = [], [], seconds / runs
     for number in range(runs):
         progress(f"{count_text(workers, 'worker')}, {fmt.name}, {count_text(shards, 'shard')}: run {number + 1}")
-        limit = udp_echo_limit(workers, load, run_s, shards=shards)
-        load = limit.load  # smaller, where receive buffers are small: for both
-        limits.append(limit.elements_per_s(lanes))
-        if not limits[-1]:
+        echo = measure_echo(workers, load, run_s, shards=shards)
+        load = echo.load  # smaller, where receive buffers are small: for both
+        echoed.append(echo.elements_per_s(lanes))
+        if not echoed[-1]:
             raise _too_short("the process that echoes has received", run_s)
         rates.append(measure(fmt, workers, lanes, run_s, shards=shards, load=load))
     middle = statistics.median(r.elements_per_s for r in rates)
@@ -228,8 +228,8 @@ def bench_switch(
         "elements_per_s": middle,
         "packets_per_s": statistics.median(r.packets_per_s for r in rates),
         "cpu_s_per_gelement": statistics.median(r.cpu_s_per_gelement for r in rates),
-        "udp_limit_elements_per_s": statistics.median(limits),
-        "ratio_to_udp_limit": middle / statistics.median(limits),
+        "echo_elements_per_s": statistics.median(echoed),
+        "ratio_to_echo": middle / statistics.median(echoed),
         "window": load.window,
         "batch_datagrams": load.batch_datagrams,
         "retries": sum(r.retries for r in rates),

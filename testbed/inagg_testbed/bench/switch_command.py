@@ -47,8 +47,8 @@ def switch(
     turns with it, as many run around processes that echo, in Python, datagrams of the same numbers and sizes, and
     compute nothing: `echo` is what these take in, to which the ratio is. Each run takes its part of --seconds.
     """
+    from .echo import RAISE_IT
     from .switch import bench_switch
-    from .udp_limit import RAISE_IT
 
     check_lanes(formats, workers, [] if lanes is None else [lanes])
 
@@ -68,8 +68,8 @@ def switch(
         ("M elements/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
         ("M packets/s", lambda r: f"{r['packets_per_s'] / 1e6:.2f}"),
         ("CPU s/G", lambda r: f"{r['cpu_s_per_gelement']:.3f}"),
-        ("echo M/s", lambda r: f"{r['udp_limit_elements_per_s'] / 1e6:,.0f}"),
-        ("ratio", lambda r: f"{r['ratio_to_udp_limit']:.2f}"),
+        ("echo M/s", lambda r: f"{r['echo_elements_per_s'] / 1e6:,.0f}"),
+        ("ratio", lambda r: f"{r['ratio_to_echo']:.2f}"),
     ]
     bars = Bars("million elements/s", lambda r: r["elements_per_s"] / 1e6)
     table = Table("software switch over loopback: elements that it takes in", columns, bars, keys=3)

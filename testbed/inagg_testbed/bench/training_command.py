@@ -24,6 +24,7 @@ SYSTEM_NAMES = (
     "inagg DiLoCo fix32",
 )  # fmt: skip
 """The keys of `training_systems.SYSTEMS`, for which torch need not be imported."""
+DILOCO, DILOCO_INAGG = NEEDS_TORCHFT = "gloo DiLoCo", "inagg DiLoCo fix32"
 
 
 @click.command()
@@ -70,17 +71,17 @@ def training(
     three quarters of its steps. Bytes are a worker's, both ways, with headers. Text and digits with all systems take
     about three quarters of an hour, and so does cifar: name systems, and give it --seeds 1.
     """
+    named = any(name in NEEDS_TORCHFT for name in systems)
+    require("torch", "sklearn", "pyroute2", *(["torchft"] if named else []))
     from ..report.training import training_report
     from ..training.images import DataError, load_images
     from .training import BROKEN_OFF, Found, bench_training, lines_of, rounds
-    from .training_systems import BASELINE, NEEDS_TORCHFT
+    from .training_systems import BASELINE
     from .training_tasks import TASKS, USUAL
 
     for name in tasks:
         if name not in TASKS:
             raise click.UsageError(f"no task {name!r}: {', '.join(TASKS)}")
-    if any(name in NEEDS_TORCHFT for name in systems):
-        require("torchft")
     tasks = tasks or USUAL
     if data is not None:
         for name in (name for name in tasks if not TASKS[name].data):

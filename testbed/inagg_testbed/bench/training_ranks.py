@@ -86,7 +86,8 @@ def rank_main(
     with gloo_rank(rank, workers, store):
         import torch.distributed as dist
 
-        from .training_systems import NEEDS_TORCHFT, Place
+        from .training_command import NEEDS_TORCHFT
+        from .training_systems import Place
 
         if system in NEEDS_TORCHFT:
             import logging
@@ -111,7 +112,8 @@ def _train(system: str, run: Run, place: Place, interface: str) -> Outcome:
     from torch.nn import functional
     from torch.optim.lr_scheduler import CosineAnnealingLR
 
-    from .training_systems import NEEDS_TORCHFT, SYSTEMS, WARM_UP
+    from .training_command import NEEDS_TORCHFT
+    from .training_systems import SYSTEMS, WARM_UP
     from .training_tasks import TASKS
 
     task = TASKS[run.task].load(run.data)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..extras import install
+from .training_command import DILOCO, DILOCO_INAGG, NEEDS_TORCHFT
 
 SYNC_EVERY = 10
 """Steps between two meetings of those that train by themselves meanwhile."""
@@ -173,7 +174,6 @@ def _inagg_replicas() -> Any:
     return ProcessGroupInagg(TIMEOUT)
 
 
-DILOCO, DILOCO_INAGG = "gloo DiLoCo", "inagg DiLoCo fix32"
 SYSTEMS: dict[str, Make] = {
     "gloo float32": _ddp(),
     "gloo bf16": _built_in("bf16_compress_hook"),
@@ -191,8 +191,6 @@ SYSTEMS: dict[str, Make] = {
     DILOCO_INAGG: _diloco(_inagg_replicas),
 }
 BASELINE = "gloo float32"
-
-NEEDS_TORCHFT = {DILOCO, DILOCO_INAGG}
 
 
 def why_not(system: str) -> str | None:

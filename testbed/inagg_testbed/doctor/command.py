@@ -74,7 +74,7 @@ def doctor(switch: str, as_json: bool) -> int:
                 show(out, finding)
     bad = sum(finding.bad for finding in found)
     if as_json:
-        click.echo(json.dumps({"status": int(bad > 0), "findings": [asdict(finding) for finding in found]}))
+        click.echo(json.dumps({"exit_code": int(bad > 0), "findings": [asdict(finding) for finding in found]}))
     else:
         click.echo("nothing is wrong" if not bad else f"{bad} to mend; after each line with an arrow, what to type")
     return int(bad > 0)

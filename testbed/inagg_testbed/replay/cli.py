@@ -80,7 +80,7 @@ def _tell(file: Path, begin: Begin, result: Comparison, runs: list[Run]) -> None
     """Describe the recording."""
     click.echo(f"{file}: the switch {begin.switch[0]}:{begin.switch[1]}, {begin.slots:,} slots")
     for run in runs:
-        click.echo(f"  of: {run.fields.get('setup', '')}")
+        click.echo(f"  of: {run.fields.get('summary', '')}")
         click.echo(f"  running: {' '.join(run.fields.get('command', []))}")
     if begin.fields.get("faults"):
         click.echo(f"  faults: {begin.fields['faults']}, seed {begin.fields.get('fault_seed')}")

@@ -199,7 +199,7 @@ def _line(state: State) -> dict[str, Any]:
         "link": state.about["link"] or "loopback",
         "control": state.about.get("control", ""),
         "web": state.about.get("web"),
-        "setup": state.about.get("setup", ""),
+        "summary": state.about.get("summary", ""),
         "processes": len(running),
         "namespaces": list(state.namespaces),
         "owner": state.owner_pid,

@@ -40,7 +40,7 @@ def keep(name: str, setup: Setup) -> None:
             leaves=list(running.leaves),
             environment=setup.rank_environment(),
             target=setup.target,
-            setup=setup.describe(),
+            summary=setup.describe(),
         ).save()
         while running.pid is None or Process.of(running.pid) is not None:
             time.sleep(1.0)

@@ -13,6 +13,7 @@ import click
 from inagg_switch.cli.new_files import NewFile
 from inagg_switch.cli.sections import PROBABILITY, Whole, all_of
 from inagg_switch.text import count_text
+from inagg_testbed.extras import require
 from inagg_testbed.option_types import LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED
@@ -72,6 +73,8 @@ class Setup:
             fault_seed = secrets.randbits(32)
         if link is None and target_entry(target).needs_link:
             link = UNSHAPED
+        if link is not None:
+            require("pyroute2")
         path = None if record is None else record.absolute()
         return cls(workers, link, target, wanted, fault_seed, path, format, racks, trunk, web)
 

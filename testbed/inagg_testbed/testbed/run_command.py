@@ -57,7 +57,7 @@ def run(
         if asked:
             raise click.UsageError(f"--in takes the testbed as it is: leave out --{asked[0].replace('_', '-')}")
         state = standing(inside)
-        _tell(f"testbed {inside}: {state.about['setup']}", as_json)
+        _tell(f"testbed {inside}: {state.about['summary']}", as_json)
         more = {"INAGG_FORMAT": options["format"]} if "format" in given else {}
         environment = {**state.about["environment"], **more, "INAGG_SWITCH": state.about["control"]}
         return _run_in(reopen(state), command, environment, state.about.get("leaves", ()), local_size, as_json)
@@ -82,7 +82,7 @@ def run(
 
             try:
                 why = why_not_whole(setup.record)
-                add_note(setup.record, {"command": list(command), "setup": setup.describe(), "exit_code": status})
+                add_note(setup.record, {"command": list(command), "summary": setup.describe(), "exit_code": status})
             except (RecordingError, OSError) as error:
                 why = str(error)
             what = "recorded" if why is None else f"recorded in part ({why})"

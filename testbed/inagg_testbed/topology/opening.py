@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from inagg_link.signals import Deferred
-from inagg_testbed.signals import terminated_like_ctrl_c
 from inagg_wire.formats import CHILDREN_MAX
 
+from ..signals import terminated_like_ctrl_c
 from . import namespaces
 from .base import MANAGEMENT_PORT, Node, Topology, TopologyError, Wiring
 from .link import LinkSpec
@@ -37,6 +37,12 @@ def mac_of(byte: int) -> str:
     return f"02:00:0a:4d:00:{byte:02x}"
 
 
+def namespaces_of(name: str, workers: int, racks: int) -> tuple[str, ...]:
+    """Network namespaces of a testbed with links: of the switch, of the leaves, and of the workers."""
+    nodes = ["switch", *(f"rack{k}" for k in range(racks)), *(f"w{k}" for k in range(workers))]
+    return tuple(f"{PREFIX}{name}-{node}" for node in nodes)
+
+
 def plan(
     name: str,
     mark: str,
@@ -53,16 +59,18 @@ def plan(
         switch = Node("switch", "127.0.0.1", "127.0.0.1", "lo", None, mark)
         return Topology(name, tuple(nodes), switch, None, wiring, tuple(here), None)
     control = MANAGEMENT if wiring == "ports" else NETWORK
+    of_switch, *others = namespaces_of(name, workers, racks)
     nodes = [
-        Node(f"w{k}", f"{NETWORK}.{k + 1}", f"{control}.{k + 1}", PORT, f"{PREFIX}{name}-w{k}", mark)
-        for k in range(workers)
+        Node(f"w{k}", f"{NETWORK}.{k + 1}", f"{control}.{k + 1}", PORT, namespace, mark)
+        for k, namespace in enumerate(others[racks:])
     ]
     ends = tuple(node.name for node in nodes) if wiring == "ports" else ()
     addresses = f"{NETWORK}.{SWITCH_BYTE}", f"{control}.{SWITCH_BYTE}"
-    switch = Node("switch", *addresses, BRIDGE if not ends else MANAGEMENT_BRIDGE, f"{PREFIX}{name}-switch", mark, ends)
+    switch = Node("switch", *addresses, BRIDGE if not ends else MANAGEMENT_BRIDGE, of_switch, mark, ends)
+    hosts = [f"{NETWORK}.{RACK_BYTE + k}" for k in range(racks)]
     leaves = [
-        Node(f"rack{k}", host, host, BRIDGE, f"{PREFIX}{name}-rack{k}", mark)
-        for k, host in enumerate(f"{NETWORK}.{RACK_BYTE + k}" for k in range(racks))
+        Node(f"rack{k}", host, host, BRIDGE, namespace, mark)
+        for k, (host, namespace) in enumerate(zip(hosts, others, strict=False))
     ]
     return Topology(name, tuple(nodes), switch, link, wiring, tuple(leaves), trunk)
 
@@ -168,9 +176,7 @@ def open_topology(
     name = check_name(name or f"run-{os.getpid()}")
     if racks and (not 1 <= racks <= min(RACKS_MAX, workers) or wiring == "ports"):
         raise TopologyError(f"{racks} racks: choose 1 to {RACKS_MAX}, no more than workers, for the software switch")
-    draft = plan(name, "", workers, spec, wiring, racks, trunk_spec)
-    nodes = (draft.switch, *draft.racks, *draft.workers)
-    names = tuple(node.namespace for node in nodes if node.namespace is not None)
+    names = () if spec is None else namespaces_of(name, workers, racks)
     rates = {"link": spec and str(spec), "trunk": trunk_spec and str(trunk_spec)}
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if made_by is None else made_by
     about = {"workers": workers, "racks": racks, **rates, "wiring": wiring, "made_by": command, "stays": stays}
@@ -205,14 +211,9 @@ def _refuse_foreign(state: State) -> None:
 
 def reopen(state: State) -> Topology:
     """The topology of a testbed that stands."""
-    link = state.about.get("link")
-    spec, racks, trunk = (
-        None if link is None else LinkSpec.parse(link),
-        state.about.get("racks", 0),
-        state.about.get("trunk"),
-    )
-    trunk_spec = None if trunk is None else LinkSpec.parse(trunk)
-    return plan(state.name, state.mark, state.about["workers"], spec, state.about["wiring"], racks, trunk_spec)
+    about = state.about
+    link, trunk = (None if about.get(key) is None else LinkSpec.parse(about[key]) for key in ("link", "trunk"))
+    return plan(state.name, state.mark, about["workers"], link, about["wiring"], about.get("racks", 0), trunk)
 
 
 def strays(states: list[State]) -> list[str]:

@@ -224,6 +224,43 @@ def test_ones_own_sparsifier_may_be_a_dataclass_that_has_no_hash() -> None:
     assert composed.bound(64) == Composed(parse("qsgd:s=8"), TopK(0.5)).bound(64)
 
 
+def test_two_of_ones_own_sparsifiers_that_look_alike_do_not_share_a_count() -> None:
+    """As a class in a notebook that is defined again."""
+
+    def first(count: int) -> Sparsifier:
+        @dataclass(frozen=True)
+        class First(Sparsifier):
+            name: ClassVar[str] = "first"
+
+            def bound(self, d: int) -> Bound:
+                return Contraction(count / d)
+
+            def select(self, x: Floats, key: Key) -> Indices:
+                return np.arange(count)
+
+        return First()
+
+    for count in (3, 50):
+        bound = Composed(parse("qsgd:s=8"), first(count)).bound(64)
+        assert bound == Composed(parse("qsgd:s=8"), TopK(count)).bound(64)
+
+
+@pytest.mark.parametrize("d", [1, 2, 255, 256, 257, 1000])
+@pytest.mark.parametrize(
+    "text", ["topk:k=1", "topk:k=0.07", "randk:k=0.3", "randk:k=2000", "blocktopk:k=2", "blocktopk:k=0.4,block=3"]
+)
+def test_the_most_that_a_sparsifier_keeps_is_what_it_keeps_of_ones(text: str, d: int) -> None:
+    sparsifier = parse(text)
+    assert isinstance(sparsifier, Sparsifier)
+    assert sparsifier.most(d) == sparsifier.select(np.ones(d), Key(1)).size
+
+
+def test_ultrasparse_keeps_one_at_most() -> None:
+    ultrasparse = parse("ultrasparse:k=0.5")
+    assert isinstance(ultrasparse, Sparsifier)
+    assert ultrasparse.most(1000) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 
+import pytest
+
 NOTHING_HEAVY = """
 import sys, torch.distributed as dist
 assert "inagg" in dist.Backend.backend_list
@@ -63,3 +65,19 @@ def test_what_goes_wrong_is_said_and_does_not_break_the_import() -> None:
     done = python(BROKEN)
     assert done.stdout == "goes on\n", done.stderr
     assert 'the backend "inagg" is not there: RuntimeError: not this one' in done.stderr
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import inagg_host.torch.{module}
+"""
+
+
+@pytest.mark.parametrize("module", ["hook", "elastic"])
+def test_without_torch_the_error_says_how_to_get_it(module: str) -> None:
+    result = python(WITHOUT_TORCH.format(module=module))
+    assert result.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: inagg_host.torch needs PyTorch, which is not installed. "
+        "Install: pip install '.[torch]' (in inagg's clone)"
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.distributed as dist
-from tests.host.torch.names import ALL_GATHER
+from tests.host.torch.names import ALL_GATHER, reduce_scatter_single
 from tests.host.torch.ranks import Counted, digest, equal
 from tests.host.torch.world import World
 from torch import nn
@@ -108,3 +109,27 @@ def use_dtensors() -> list[float]:
 
 def test_dtensors_are_summed_by_the_switch(two: World) -> None:
     assert equal(two.run(use_dtensors)) == [4.0, 2.0, 2.0, 10_000.0]
+
+
+def hand_in_dtensors() -> list[str]:
+    """What is said of them, in and out."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole, part = torch.ones(20_000), torch.zeros(10_000)
+    given, got = distribute_tensor(whole, mesh, [Replicate()]), distribute_tensor(part, mesh, [Replicate()])
+    texts = []
+    begins: list[Callable[[], object]] = [
+        lambda: dist.all_reduce(given),
+        lambda: reduce_scatter_single(part, given),
+        lambda: reduce_scatter_single(got, whole),
+    ]
+    for begin in begins:
+        with pytest.raises(ValueError, match="DTensor") as caught:
+            begin()
+        texts.append(str(caught.value))
+    return [*texts, *(str(float(tensor[0])) for tensor in (given.to_local(), part, got.to_local()))]
+
+
+def test_of_a_dtensor_itself_one_is_told_to_give_its_local_tensor(two: World) -> None:
+    *texts, given, part, got = equal(two.run(hand_in_dtensors))
+    assert all(".to_local()" in text for text in texts)
+    assert (given, part, got) == ("1.0", "0.0", "0.0")

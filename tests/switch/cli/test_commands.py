@@ -159,7 +159,7 @@ def test_why_a_job_waits_for_contributions(switch: Serving, capsys: pytest.Captu
     assert "... and 3 slots that wait for less long (--slots N lists N)" in said
     assert inagg(switch, "why", "train", "--json") == 4
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["status"], answer["verdict"], answer["slots_waiting"]) == (4, "waits", 5)
+    assert (answer["exit_code"], answer["verdict"], answer["slots_waiting"]) == (4, "waits", 5)
     assert inagg(switch, "why", "train", "--over", "8") == 0
 
 
@@ -363,7 +363,7 @@ def test_why_as_json_has_a_line_for_each_job_as_its_help_says(
             names.append(name)
         assert inagg(switch, "why", "--json") == 0
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert [(line["job"]["spec"]["name"], line["status"]) for line in lines] == [(name, 0) for name in names]
+        assert [(line["job"]["spec"]["name"], line["exit_code"]) for line in lines] == [(name, 0) for name in names]
 
 
 def test_the_shell_completes_names_of_jobs(

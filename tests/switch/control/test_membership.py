@@ -191,8 +191,17 @@ def test_of_a_failed_member_one_is_told_what_the_switch_saw_last() -> None:
     )
 
 
-def test_what_a_switch_that_has_gone_had_counted_is_not_said_to_be_nothing() -> None:
-    assert failed_text("job", 1, 10.0, 0, 2.0, 0, False).endswith("last took a contribution of it 2.0 s ago")
+def test_what_a_switch_that_has_gone_had_counted_of_a_failed_member_is_still_told() -> None:
+    world = World()
+    world.join_all()
+    number = world.job().number
+    world.registry.observe(world.now, number, Observation((50, 40), (50, 40)))
+    world.registry.observe(world.now, number, Observation((56, 0), (56, 0)))
+    world.wait(10.5, beating=(0,))
+    failed = world.last(ev.MemberFailed)
+    assert isinstance(failed, ev.MemberFailed)
+    assert (failed.contributions, failed.last_contribution_s) == (40, 10.5)
+    assert failed.text.endswith("last took a contribution of it 10.5 s ago (40 contributions in all)")
 
 
 def test_one_slot_waits_and_two_wait() -> None:

@@ -49,9 +49,9 @@ def test_this_machine_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever it is like: every check ends, and what is bad has something to do about it."""
     status = doctor("--json")
     answer = json.loads(capsys.readouterr().out)
-    assert status == answer["status"]
+    assert status == answer["exit_code"]
     found = [Finding(**finding) for finding in answer["findings"]]
-    assert answer["status"] == any(finding.bad for finding in found)
+    assert answer["exit_code"] == any(finding.bad for finding in found)
     assert all(finding.do for finding in found if finding.bad)
     assert {"python", "inagg", "compiled code", "ports"} <= {finding.check for finding in found}
 

@@ -1,4 +1,4 @@
-"""The raw UDP limit: real processes that measure, keep their window, survive loss and are gone afterwards."""
+"""The echo: real processes that measure, keep their window, survive loss and are gone afterwards."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from inagg_link.fault_link import FaultLink
 from inagg_link.faults import Faults
 from inagg_link.udp import UdpLink
 from inagg_testbed.bench.children import Child, ChildSilent, crew, receive_all
+from inagg_testbed.bench.echo import Echo, Load, measure_echo, plan
 from inagg_testbed.bench.load import ConstantFeed, Workers, drive
-from inagg_testbed.bench.udp_limit import Echo, Load, plan, udp_echo_limit
 
 SIZE, BATCH, WINDOW = 1000, 10, 4
 FULL = Load(1472, 1472, 44, 32)
@@ -26,17 +26,17 @@ FULL = Load(1472, 1472, 44, 32)
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
-def test_the_limit_is_measured_in_the_shape_of_an_aggregation() -> None:
-    limit = udp_echo_limit(1, Load(748, 1472, 44, 32), 0.2, shards=2, warm_up_s=0.05)
-    assert limit.load[:3] == (748, 1472, 44)
-    assert limit.datagrams_in > 1000
+def test_it_is_measured_in_the_shape_of_an_aggregation() -> None:
+    found = measure_echo(1, Load(748, 1472, 44, 32), 0.2, shards=2, warm_up_s=0.05)
+    assert found.load[:3] == (748, 1472, 44)
+    assert found.datagrams_in > 1000
     # one batch to each worker for one from each: as many out as in, but for what is in flight
-    assert limit.datagrams_out == pytest.approx(limit.datagrams_in, abs=2 * 2 * limit.load.window * 44)
-    assert 0.2 <= limit.seconds < 5.0
-    assert limit.elements_per_s(1448) == pytest.approx(limit.datagrams_in / limit.seconds * 1448)
+    assert found.datagrams_out == pytest.approx(found.datagrams_in, abs=2 * 2 * found.load.window * 44)
+    assert 0.2 <= found.seconds < 5.0
+    assert found.elements_per_s(1448) == pytest.approx(found.datagrams_in / found.seconds * 1448)
 
 
-def test_the_limit_is_measured_from_the_first_datagrams_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_measured_from_the_first_datagrams_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of a busy machine may begin long after the echo process has."""
     start = Workers.start
 
@@ -45,12 +45,12 @@ def test_the_limit_is_measured_from_the_first_datagrams_on(monkeypatch: pytest.M
         start(*arguments)
 
     monkeypatch.setattr(Workers, "start", late)
-    assert udp_echo_limit(1, FULL, 0.5, warm_up_s=0.05).datagrams_in > 0
+    assert measure_echo(1, FULL, 0.5, warm_up_s=0.05).datagrams_in > 0
 
 
 def test_a_process_that_fails_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"echo failed(?s:.)*Cannot assign requested address"):
-        udp_echo_limit(1, FULL, 0.1, host="192.0.2.1")
+        measure_echo(1, FULL, 0.1, host="192.0.2.1")
 
 
 def test_a_load_that_does_not_fit_is_refused() -> None:

@@ -1,6 +1,6 @@
-"""How fast this machine moves UDP datagrams when nobody computes anything: what a switch is measured against.
+"""How fast processes echo UDP datagrams, and compute nothing: what a switch is measured against.
 
-`udp_echo_limit` runs real processes over loopback in the shape of an aggregation. n workers each keep a window of
+`measure_echo` runs real processes over loopback in the shape of an aggregation. n workers each keep a window of
 batches in flight to an echo process; as soon as it has a batch's worth of datagrams from every worker it sends one
 batch to each of them. So datagrams have the sizes, numbers and directions that they have around a switch, and nobody
 looks inside. It is no upper limit: the echo is a loop of Python's, of a switch it is compiled.
@@ -47,7 +47,7 @@ class Load(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EchoLimit:
+class EchoRate:
     """Figures of one run. Rates are those of the echo processes, each after its warm-up."""
 
     load: Load
@@ -149,7 +149,7 @@ def _after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() >= end_s
 
 
-def udp_echo_limit(
+def measure_echo(
     workers: int,
     load: Load,
     seconds: float = 2.0,
@@ -157,8 +157,8 @@ def udp_echo_limit(
     shards: int = 1,
     warm_up_s: float = 0.2,
     host: str = "127.0.0.1",
-) -> EchoLimit:
-    """Measure the limit with `shards` echo processes, each with `workers` sender processes; takes `seconds` and their
+) -> EchoRate:
+    """Measure it with `shards` echo processes, each with `workers` sender processes; takes `seconds` and their
     start. The load may become smaller where the kernel grants a small receive buffer: see the result, and `plan`.
 
     ValueError: the load does not fit. RuntimeError, TimeoutError: a process failed. No process is left in any case.
@@ -183,4 +183,4 @@ def udp_echo_limit(
         for group in groups:
             group.stop()
     elapsed_s, datagrams_in, datagrams_out = (sum(of_shards) for of_shards in zip(*found, strict=True))
-    return EchoLimit(load, elapsed_s / shards, datagrams_in, datagrams_out)
+    return EchoRate(load, elapsed_s / shards, datagrams_in, datagrams_out)
