@@ -26,7 +26,7 @@ LABELS: Final = """
 OTHERS: Final[Help] = {
     "inagg_control_call_seconds": (
         "histogram",
-        "How long calls of the control service took; Join includes the wait for the other ranks.",
+        "How long calls of the control service took: Join with its wait for others, a stream until it is open.",
         ("call", "code"),
     ),
     "inagg_build_info": ("gauge", "1; the labels say what runs.", ("version", "driver")),

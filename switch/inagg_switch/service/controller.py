@@ -67,7 +67,7 @@ class Controller:
         """Called with what each poll saw, on the event loop."""
         self.call_seconds = Histogram(
             "inagg_control_call_seconds",
-            "How long calls of the control service took; Join includes the wait for the other ranks.",
+            "How long calls of the control service took: Join with its wait for others, a stream until it is open.",
             ("call", "code"),
             registry=None,
         )
