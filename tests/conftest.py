@@ -114,8 +114,8 @@ TIERS: dict[str, Callable[[], str | None]] = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` is: three more than processors, as tests that wait for a time limit or a process use none."""
-    return len(os.sched_getaffinity(0)) + 3
+    """What `-n auto` is: two more than processors, as tests that wait for a time limit or a process use none."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:

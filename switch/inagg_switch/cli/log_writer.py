@@ -16,7 +16,7 @@ import structlog
 LINES_MAX: Final = 10_000
 """Lines that may wait to be written; further ones are lost, and counted."""
 END_S: Final = 2.0
-"""Seconds that the lines that wait get when the process ends."""
+"""Seconds that the lines that wait get when the process ends, or says that it serves."""
 
 log = structlog.get_logger("inagg.switch")
 
@@ -29,7 +29,7 @@ class LogWriter(logging.Handler):
         super().__init__()
         self.setFormatter(formatter)
         self._descriptor = descriptor
-        self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
+        self._lines: queue.Queue[bytes | threading.Event | None] = queue.Queue(LINES_MAX)
         self._lost = 0
         # Not by way of sys.stderr, whose lock a thread that waits would keep at the end of the process.
         self._thread = threading.Thread(target=self._write_lines, name="inagg-log", daemon=True)
@@ -46,12 +46,22 @@ class LogWriter(logging.Handler):
 
     def _write_lines(self) -> None:
         while (line := self._lines.get()) is not None:
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
             with suppress(OSError):  # nobody reads any more, or the disk is full
                 while line:
                     line = line[os.write(self._descriptor, line) :]
             if self._lost and self._lines.empty():
                 lost, self._lost = self._lost, 0
                 log.warning("log_lines_lost", lines=lost, why="whoever reads standard error stood still")
+
+    def flush(self) -> None:
+        """Wait until what was logged is written, but no longer than `END_S`, or twice that."""
+        written = threading.Event()
+        with suppress(queue.Full):
+            self._lines.put(written, timeout=END_S)
+            written.wait(END_S)
 
     def end(self) -> bool:
         """Write what waits, if that takes no longer than `END_S`, or twice that; whether all was written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import sys
@@ -205,6 +206,8 @@ def announce(text: str) -> None:
 def say_ready(settings: Settings, known: dict[str, Any]) -> None:
     """Tell programs, if they want to know: by the ready file, with what is ``known``, and systemd. Raises
     `ServerError`."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()  # the warnings before: who is told now may read them
     if settings.ready_file is not None:
         try:
             write_whole(settings.ready_file, json.dumps(known) + "\n")

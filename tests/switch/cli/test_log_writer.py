@@ -95,6 +95,17 @@ def test_the_end_does_not_wait_either(pipe: tuple[int, io.TextIOWrapper], monkey
     assert isinstance(logging.getLogger().handlers[0], logging.NullHandler)
 
 
+def test_what_was_logged_is_written_after_a_flush(pipe: tuple[int, io.TextIOWrapper]) -> None:
+    read_end, stream = pipe
+    logs.configure("json", "info", stream)
+    with log_on_thread():
+        (writer,) = logging.getLogger().handlers
+        for number in range(100):
+            structlog.get_logger("inagg.test").info("hello", number=number)
+        writer.flush()
+        assert os.read(read_end, 1 << 16).count(b"hello") == 100
+
+
 def test_a_log_that_goes_to_no_descriptor_stays_as_it_is() -> None:
     stream = io.StringIO()
     logs.configure("json", "info", stream)
