@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -23,6 +24,17 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the terminal and the user's variables say is nothing to these tests."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "INAGG_SWITCH", "INAGG_SECRET", "INAGG_CA"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def restored_log() -> Iterator[None]:
+    """What the log is for other tests."""
+    root = logging.getLogger()
+    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

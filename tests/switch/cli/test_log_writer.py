@@ -15,16 +15,7 @@ from inagg_switch import logs
 from inagg_switch.cli import log_writer
 from inagg_switch.cli.log_writer import LogWriter, log_on_thread
 
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    """What the log is for other tests."""
-    root = logging.getLogger()
-    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.configure(**before)
+pytestmark = pytest.mark.usefixtures("restored_log")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -13,16 +12,7 @@ import structlog
 from inagg_switch import logs
 from inagg_switch.defaults import LOG_FORMATS
 
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    """What the log is for other tests."""
-    root = logging.getLogger()
-    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.configure(**before)
+pytestmark = pytest.mark.usefixtures("restored_log")
 
 
 def logged(format_name: str, level: str = "info") -> tuple[io.StringIO, structlog.stdlib.BoundLogger]:

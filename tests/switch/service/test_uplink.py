@@ -253,24 +253,8 @@ def test_a_bug_in_what_is_done_with_an_answer_is_in_the_log_and_an_end_of_the_st
 
 
 def test_why_says_which_leaf_the_ranks_joined_at_that_are_not_heard_since_it_has_gone(switch: Serving) -> None:
-    async def start() -> tuple[UplinkAgent, LeafServer, asyncio.Task[None]]:
-        agent = UplinkAgent(RecordingDriver(), "rack1", switch.server.address, Access())
-        leaf = LeafServer(agent, "127.0.0.1:0")
-        await leaf.start()
-        running = asyncio.create_task(agent.run())
-        async with asyncio.timeout(5):
-            await agent.attached.wait()
-        return agent, leaf, running
-
-    async def end() -> None:
-        running.cancel()
-        await leaf.stop(0.0)
-        await agent.close()
-
-    agent, leaf, running = switch.loop.run(start(), 10)
-    with MemberClient(leaf.address) as client:
+    with leaf_below(switch, RecordingDriver()) as client:
         client.join(join_request(0, job_spec(workers=1, lanes=1440, heartbeat_limit_s=0.2)), timeout_s=5)
-    switch.loop.run(end(), 10)
     switch.until(lambda: "Cut off: rank 0, who joined at switch 'rack1'" in " ".join(switch.client.why("job").text))
 
 
