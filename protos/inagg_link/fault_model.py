@@ -104,8 +104,10 @@ class FaultModel:
     def _draw(self, count: int) -> NDArray[np.uint8]:
         """The masks of ``count`` datagrams after those that were drawn."""
         raw = self._masks.random_raw(count * len(_BITS)).reshape(count, len(_BITS))
-        hit = (raw >> np.uint64(64 - _RAW_BITS)) < self._thresholds
-        masks: NDArray[np.uint8] = hit @ _BITS
+        masks = np.zeros(count, np.uint8)
+        for draws, bit, threshold in zip(raw.T, _BITS, self._thresholds, strict=True):
+            if threshold:  # most models have one kind of fault: the others would take three times as long as it
+                masks |= bit * ((draws >> np.uint64(64 - _RAW_BITS)) < threshold)
         return masks
 
     def _next(self, count: int) -> NDArray[np.uint8]:
