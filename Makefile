@@ -96,7 +96,7 @@ p4: $(STAMP) ## compile the P4 programs, where p4c is on PATH
 
 clean: ## remove build outputs and caches; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find protos switch host testbed docs tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find protos switch host command testbed docs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv and its like as well
 	rm -rf $(VENV) .venv-* .constraints-torch-*.txt

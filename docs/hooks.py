@@ -18,7 +18,7 @@ GENERATED: Final = {
     "reference/options.md": options.page,
 }
 MADE_OF: Final = {
-    "testbed/inagg_testbed/cli.py": "reference/commands.md",
+    "command/inagg/cli.py": "reference/commands.md",
     "host/inagg_host/config.py": "reference/options.md",
     "switch/inagg_switch/service/metric_names.py": "reference/metrics.md",
     "protos/inagg_proto/v1/control.proto": "reference/control.md",

@@ -123,7 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
     same time, each for itself: in a run of all tests, since a part of them needs few."""
     is_worker, parallel = hasattr(config, "workerinput"), getattr(config.option, "numprocesses", None)
     if parallel and not is_worker and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        command = [sys.executable, "-c", "from inagg_testbed.cli import main; main()", "warmup"]
+        command = [sys.executable, "-m", "inagg", "warmup"]
         subprocess.run(command, check=False)  # if it fails, tests say why
 
 

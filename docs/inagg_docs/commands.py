@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from inagg_testbed.cli import COMMANDS, make_root
+from inagg.cli import COMMANDS, make_root
 
 COLUMNS: Final = 80
 

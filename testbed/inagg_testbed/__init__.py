@@ -1,4 +1,4 @@
-"""The command `inagg`, topologies, the demo training, benchmarks and reports."""
+"""Subcommands of `inagg`, topologies, the demo training, benchmarks and reports."""
 
 import logging
 

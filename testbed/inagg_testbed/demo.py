@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.new_files import NewFile
 from inagg_switch.cli.sections import Whole
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 from .demo_training import WORKERS_MAX, Outcome, Training, run_trainings
 from .demo_words import conclusions, go_on, print_outcomes
-from .extras import require
 from .option_types import format_option, json_option, seeds_option
 from .progress import Steps
 from .report.demo import THROUGHPUT_BYTES, demo_report, measure_throughput, why_no_report

@@ -20,7 +20,7 @@ from .topology.launch import launcher
 START_LIMIT_S = 120.0
 """How long it may say nothing before it serves: the first start on a machine compiles, and says so."""
 
-COMMAND = (sys.executable, "-c", "import sys; from inagg_testbed.cli import main; sys.exit(main())")
+COMMAND = (sys.executable, "-m", "inagg")
 """`inagg`, by the Python that runs this, whatever is on the PATH."""
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 import pytest
 
+from inagg.cli import COMMANDS, make_root
 from inagg_switch.cli.settings import settings_from
-from inagg_testbed.cli import COMMANDS, make_root
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

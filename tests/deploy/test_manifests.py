@@ -15,9 +15,9 @@ import jsonschema
 import pytest
 import yaml
 
+from inagg.cli import COMMANDS, make_root
 from inagg_switch.cli.shard_keeper import SILENT_TICKS, TICK_S
 from inagg_switch.service.driver_threads import LOOK_S
-from inagg_testbed.cli import COMMANDS, make_root
 
 KUBERNETES = Path(__file__).parents[2] / "deploy" / "kubernetes"
 SCHEMAS = Path(__file__).parent / "schemas"

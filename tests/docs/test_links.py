@@ -64,7 +64,7 @@ def test_links_are_rewritten_for_the_site() -> None:
 
 
 def test_every_markdown_file_of_the_tree_is_a_page() -> None:
-    folders = ("deploy", "docs", "examples", "host", "p4", "protos", "switch", "testbed", "tests")
+    folders = ("command", "deploy", "docs", "examples", "host", "p4", "protos", "switch", "testbed", "tests")
     found = {str(path.relative_to(tree.ROOT)) for folder in folders for path in (tree.ROOT / folder).rglob("*.md")}
     assert found | {"README.md", "CHANGELOG.md"} == set(SOURCES)
 

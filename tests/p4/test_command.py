@@ -14,10 +14,10 @@ import pytest
 from tests.switch.e2e.running import Switch, inagg, until
 from tests.switch.service.serving import Call, job_spec, join_request
 
+from inagg.cli import COMMANDS, make_root, run
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.p4.builds import build
 from inagg_switch.p4.network import network_toml
-from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_wire.layout import Encoding
 
 from .bfruntime_server import BIND, BfRuntimeServer

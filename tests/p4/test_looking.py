@@ -15,6 +15,7 @@ from tests.switch.background import LoopThread
 from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Call, job_spec, join_request
 
+from inagg.cli import COMMANDS, make_root, run
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.binding import Address
 from inagg_switch.p4.builds import build
@@ -23,7 +24,6 @@ from inagg_switch.service.http_server import Listener
 from inagg_switch.service.metrics_server import MetricsServer
 from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer
-from inagg_testbed.cli import COMMANDS, make_root, run
 
 from .frames import to_switch
 from .rig import make_network

@@ -56,7 +56,7 @@ def test_who_does_what_the_page_says_gets_sums(tmp_path: Path) -> None:
     """In a network of its own; `pip install .` is what the tests have done, and root needs no sudo."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    run_inagg = f"exec {sys.executable} -c 'from inagg_testbed.cli import main; raise SystemExit(main())' \"$@\""
+    run_inagg = f'exec {sys.executable} -m inagg "$@"'
     commands = {"sudo": 'exec "$@"', "pip": "true", "inagg": run_inagg, "python": f'exec {sys.executable} "$@"'}
     for name, does in commands.items():
         (tools / name).write_text(f"#!/bin/sh\n{does}\n")

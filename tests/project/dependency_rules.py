@@ -7,7 +7,9 @@ used with numpy alone):
 - `inagg_wire` imports numpy besides, and nothing else; its dissector (`dissect/`) imports scapy too;
 - `inagg_link` imports `inagg_wire`, numpy and Numba besides;
 - `inagg_proto` imports gRPC and protobuf besides, `inagg_wire`, and in `generate.py` the generator;
-- `inagg_switch` and `inagg_host` never import each other, and neither of them imports the testbed;
+- `inagg_switch` and `inagg_host` never import each other, and neither of them imports the command or the testbed;
+- `inagg`, the command, imports click, `inagg_wire` and `inagg_link`; its table names the others' modules, of which that
+  is imported which runs; so the command that a switch box runs has nothing of the testbed in it;
 - what decides and what computes on the switch (`control/`, `aggregation/`) and on the worker (`core/`, `codec/`) has no
   sockets, clocks, threads or event loops, and on the switch imports no folder that has;
 - gRPC: only in the switch's `service/` and its P4 clients (`p4/bmv2/`, `p4/tofino/`, `p4/grpc_stream.py`), and in
@@ -27,8 +29,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-SOURCE_ROOTS = ("protos", "switch", "host", "testbed")
-PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
+SOURCE_ROOTS = ("protos", "switch", "host", "command", "testbed")
+PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg", "inagg_testbed")
 
 # Distribution (as pyproject.toml names it) -> the top-level modules that it installs and that we import.
 BASE_MODULES = {
@@ -170,8 +172,11 @@ def broken_rule(package: str, inside: tuple[str, ...], name: str) -> str | None:
         return None if module in allowed else "inagg_proto imports gRPC, protobuf and inagg_wire only"
     if {package, module} == {"inagg_switch", "inagg_host"}:
         return "the switch and the host never import each other"
-    if module == "inagg_testbed":
-        return "only the testbed imports the testbed"
+    if package == "inagg":
+        allowed = {"click", "inagg_link", "inagg_wire"}
+        return None if module in allowed else "the command imports click, inagg_link and inagg_wire only"
+    if module in {"inagg", "inagg_testbed"} and package != "inagg_testbed":
+        return "only the testbed imports the command, and nobody the testbed"
     if module in GRPC - {"google"} and not may_use_grpc(package, inside):
         return "gRPC only in the switch's service/ and P4 clients, and in the host's membership/"
     if module in {"google", "inagg_proto"} and not may_use_messages(package, inside):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("host", "switch", "protos", "testbed")
+SOURCES = ("host", "switch", "protos", "command", "testbed")
 WITHOUT_SUBJECT = frozenset({"As", "By", "For", "Of", "That", "Those", "What", "Which", "Who"})
 """First words of docstrings that have no subject, as in "Of the first byte."; "Address of the first byte." has one."""
 

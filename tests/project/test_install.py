@@ -23,10 +23,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from inagg_testbed.cli import COMMANDS
+from inagg.cli import COMMANDS
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg_testbed")
+PACKAGES = ("inagg_wire", "inagg_link", "inagg_proto", "inagg_switch", "inagg_host", "inagg", "inagg_testbed")
 NO_WHEEL = re.compile(r"^(tests|p4|protos|switch|host|testbed|\.ci|Makefile)(/|$)")
 
 
@@ -129,7 +129,7 @@ sys.meta_path.insert(0, NotInstalled())
 for package in {PACKAGES}:
     print(importlib.import_module(package).__file__)
 
-from inagg_testbed.cli import main
+from inagg.cli import main
 sys.argv = ["inagg", "--help"]
 sys.exit(main())
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed import extras
+from inagg import extras
 from inagg_testbed.bench import recovery as bench
 from inagg_testbed.bench import recovery_command
 from inagg_testbed.bench.recovery import RANKS

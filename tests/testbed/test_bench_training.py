@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from click.testing import CliRunner
 
-from inagg_testbed import extras
+from inagg import extras
 from inagg_testbed.bench import training as training_bench
 from inagg_testbed.bench import training_command
 from inagg_testbed.bench.options import option_word

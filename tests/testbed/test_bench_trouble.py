@@ -18,13 +18,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from inagg.cli import EXIT_ERROR, run
 from inagg_testbed.bench import hosts
 from inagg_testbed.bench.allreduce_ranks import COUNTED
 from inagg_testbed.bench.children import ChildEnded, ChildSilent
 from inagg_testbed.bench.cli import bench
 from inagg_testbed.bench.links import RUN_LIMIT_S, run_limit_s
 from inagg_testbed.bench.step_ranks import StepRanks
-from inagg_testbed.cli import EXIT_ERROR, run
 from inagg_testbed.profiles.compute import nothing
 from inagg_testbed.topology import LinkSpec
 

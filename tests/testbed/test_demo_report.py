@@ -20,10 +20,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from inagg.cli import COMMANDS, make_root
+from inagg.cli import run as root
 from inagg_testbed import demo as module
 from inagg_testbed import demo_words
-from inagg_testbed.cli import COMMANDS, make_root
-from inagg_testbed.cli import run as root
 from inagg_testbed.demo_training import WORKERS_MAX, Outcome, Training, steps_of_epoch
 from inagg_testbed.demo_words import accuracy_text, conclusions, go_on, print_outcomes
 from inagg_testbed.report.history import History

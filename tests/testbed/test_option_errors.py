@@ -9,10 +9,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from inagg.cli import COMMANDS, make_root
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_testbed.bench.options import counts
-from inagg_testbed.cli import COMMANDS, make_root
 from inagg_testbed.switch_process import SwitchProcess
 
 

@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg.cli import COMMANDS, make_root, run
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.testbed import cli
 from inagg_testbed.testbed.run_command import failed_words

@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from inagg.cli import COMMANDS, make_root
+from inagg.lazy_group import LazyGroup
 from inagg_testbed import progress
-from inagg_testbed.cli import COMMANDS, LazyGroup, make_root
 from inagg_testbed.progress import Steps
 from inagg_testbed.tables import say
 

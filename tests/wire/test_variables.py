@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 def test_all_variables_that_are_read_are_known() -> None:
     """Else they would be called misspelt."""
     found: set[str] = set()
-    for root in ("protos", "switch", "host", "testbed"):
+    for root in ("protos", "switch", "host", "command", "testbed"):
         for source in (REPOSITORY / root).rglob("*.py"):
             found.update(re.findall(r"INAGG_[A-Z][A-Z_]*", source.read_text()))
     assert found - NAMES == set()
@@ -39,7 +39,7 @@ def test_what_is_somebody_elses_is_left_alone() -> None:
 @pytest.mark.parametrize("code", [
     "from inagg_host.config import Config; Config.from_environment(switch='h:1', rank=0, workers=1); "
     "Config.from_environment(switch='h:1', rank=0, workers=1)",
-    "import sys; sys.argv = ['inagg', '--help']; from inagg_testbed.cli import main; main()",
+    "import sys; sys.argv = ['inagg', '--help']; from inagg.cli import main; main()",
 ])  # fmt: skip
 def test_workers_and_commands_say_it_once(code: str) -> None:
     environment = {"PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path), "INAGG_SEEED": "3"}

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, get_args
 import click
 from click.core import ParameterSource
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX, FORMATS
 
 from ..bench.results import output_options, print_json
 from ..bench.step_command import check_compute, compute_of, compute_options
-from ..extras import require
 from ..option_types import LinkRate, formats_option, runs_option
 from ..profiles import NAMES, profile
 from ..progress import measuring, said

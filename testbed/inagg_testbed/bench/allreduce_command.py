@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Number, Whole
 from inagg_switch.cli.switch_options import SHARDS_MAX
 from inagg_wire.formats import job_format
@@ -17,7 +18,6 @@ from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 from inagg_wire.slots import WINDOW_MAX
 
 from ..bmv2 import program_for
-from ..extras import require
 from ..option_types import LinkRate, formats_option, seconds_option
 from ..progress import Doing
 from ..testbed.options import check_place

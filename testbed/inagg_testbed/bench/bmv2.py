@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Whole
 from inagg_switch.p4.builds import FLAT, builds
 from inagg_switch.p4.program import BMV2_WINDOW
 from inagg_wire.formats import CHILDREN_MAX
 from inagg_wire.slots import WINDOW_MAX
 
-from ..extras import require
 from ..option_types import format_option, runs_option
 from ..progress import Doing
 from ..topology import namespaces

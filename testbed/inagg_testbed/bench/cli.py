@@ -3,7 +3,7 @@ its own."""
 
 from __future__ import annotations
 
-from inagg_testbed.cli import Entry, LazyGroup
+from inagg.lazy_group import Entry, LazyGroup
 
 COMMANDS = {
     "allreduce": Entry(

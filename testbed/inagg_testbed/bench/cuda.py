@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..extras import install, require
+from inagg.extras import install, require
 
 if TYPE_CHECKING:
     import torch

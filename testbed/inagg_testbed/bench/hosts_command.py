@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Number, Whole
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..extras import require
 from ..option_types import format_option, host_link_option, seconds_option
 from .options import SIZES
 from .results import Bars, Column, Table, number_text, output_options, show, write_report

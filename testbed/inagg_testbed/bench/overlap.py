@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..extras import require
 from ..new_folder import NewSubfolder
 from ..option_types import format_option, runs_option
 from ..profiles import NAMES

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ..extras import MissingExtra, missing, require
+from inagg.extras import MissingExtra, missing, require
+
 from ..option_types import runs_option
 from ..progress import Doing
 from .options import NameChoice, option_word

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Number
 
-from ..extras import require
 from ..option_types import format_option, host_link_option, seconds_option
 from ..progress import Doing
 from .options import SIZES

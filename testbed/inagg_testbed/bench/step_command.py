@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.sections import Whole, all_of
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..extras import require
 from ..option_types import NOT_NEGATIVE, POSITIVE, LinkRate, formats_option, runs_option
 from ..profiles import NAMES, profile
 from ..progress import Doing

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from inagg.extras import MissingExtra, missing, require
 from inagg_switch.cli.sections import Whole
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..extras import MissingExtra, missing, require
 from ..option_types import LinkRate, seeds_option
 from ..progress import measuring
 from .options import NameChoice, option_word

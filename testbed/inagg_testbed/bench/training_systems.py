@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..extras import install
+from inagg.extras import install
+
 from .training_command import DILOCO, DILOCO_INAGG, NEEDS_TORCHFT
 
 SYNC_EVERY = 10

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final
 
+from inagg.extras import install
 from inagg_wire.variables import misspelt
 
 from .. import cache
-from ..extras import install
 from .finding import Finding, Verdict
 
 PYTHON_LEAST: Final = (3, 11)

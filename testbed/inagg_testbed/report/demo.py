@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from inagg.extras import install
 from inagg_switch.cli.new_files import why_not_written
 from inagg_wire.formats import CHILDREN_MAX
 
 from ..demo_training import Outcome
 from ..demo_words import accuracy_text, conclusions
-from ..extras import install
 from ..progress import Doing
 from .benches import allreduce_section
 from .history import NAMES, History, StepBar

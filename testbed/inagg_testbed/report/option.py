@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.new_files import NewFile
-
-from ..extras import require
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inagg.lazy_group import typed
 from inagg_switch.cli.new_files import write_whole
-
-from ..cli import typed
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1a1a1a; --page: #fff; --quiet: #555; --line: #ddd; --lines: #888; }

@@ -15,8 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
 
+from inagg.lazy_group import did_you_mean, need_working_folder
 from inagg_link.signals import Deferred
-from inagg_testbed.cli import did_you_mean, need_working_folder
 from inagg_testbed.option_types import OptionType, json_option
 from inagg_testbed.switch_process import COMMAND
 from inagg_testbed.tables import console, print_table

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import click
 
+from inagg.extras import require
 from inagg_switch.cli.new_files import NewFile
 from inagg_switch.cli.sections import PROBABILITY, Whole, all_of
 from inagg_switch.text import count_text
-from inagg_testbed.extras import require
 from inagg_testbed.option_types import LinkRate
 from inagg_testbed.topology import TARGETS, target_entry
 from inagg_testbed.topology.link import UNSHAPED

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from inagg.signals import terminated_like_ctrl_c
 from inagg_link.signals import Deferred
 from inagg_wire.formats import CHILDREN_MAX
 
-from ..signals import terminated_like_ctrl_c
 from . import namespaces
 from .base import MANAGEMENT_PORT, Node, Topology, TopologyError, Wiring
 from .link import LinkSpec

@@ -17,12 +17,12 @@ import pytest
 from tests.switch.service.certificates import Authority
 from tests.switch.service.serving import Serving, job_spec
 
+from inagg.cli import COMMANDS, make_root, run
 from inagg_switch.cli import connect
 from inagg_switch.cli.commands import jobs as jobs_command
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.access import Access
 from inagg_switch.service.security import Security
-from inagg_testbed.cli import COMMANDS, make_root, run
 
 
 def inagg(serving: Serving | None, *arguments: str) -> int:
@@ -202,8 +202,7 @@ def test_grpc_adds_nothing_to_the_sentence(authority: Authority) -> None:
     with socket.create_server(("127.0.0.1", 0)) as no_tls:
         address = f"127.0.0.1:{no_tls.getsockname()[1]}"
         threading.Thread(target=_answer_with_text, args=(no_tls,), daemon=True).start()
-        program = "import sys; from inagg_testbed.cli import main; sys.exit(main())"
-        command = (sys.executable, "-c", program, "jobs", "--switch", address)
+        command = (sys.executable, "-m", "inagg", "jobs", "--switch", address)
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == ["Error"]
 

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
+from inagg.cli import COMMANDS, make_root, run
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.settings import policy_options
 from inagg_switch.cli.software_settings import usual_datagram_bytes, usual_slots
 from inagg_switch.control.policy import Policy
 from inagg_switch.defaults import DRAIN_S
-from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_1500
 
 NAMES = ("switch", "jobs", "top", "why")
@@ -56,7 +56,7 @@ def test_the_root_has_a_line_for_it(name: str, capsys: pytest.CaptureFixture[str
 
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from inagg_testbed.cli import COMMANDS, make_root, run;"
+        "import sys; from inagg.cli import COMMANDS, make_root, run;"
         f"[run(make_root(COMMANDS), [name, '--help']) for name in {NAMES}];"
         "heavy = {'numpy', 'numba', 'grpc', 'torch', 'scapy', 'rich', 'prometheus_client', 'structlog'};"
         "print('imported:', sorted(heavy & set(sys.modules)))"
@@ -67,7 +67,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_asking_a_switch_imports_no_arrays_or_compiler() -> None:
     script = (
-        "import sys; from inagg_testbed.cli import COMMANDS, make_root, run;"
+        "import sys; from inagg.cli import COMMANDS, make_root, run;"
         "run(make_root(COMMANDS), ['jobs', '--switch', '127.0.0.1:1']);"
         "print('imported:', sorted({'numpy', 'numba', 'torch', 'scapy'} & set(sys.modules)))"
     )

@@ -22,7 +22,7 @@ from tests.switch.service.member_client import MemberClient
 from inagg_host.allreduce import AllReduce
 from inagg_switch.service.control_client import ControlClient
 
-INAGG = (sys.executable, "-c", "from inagg_testbed.cli import main; raise SystemExit(main())")
+INAGG = (sys.executable, "-m", "inagg")
 START_S = 180.0
 """The first switch and the first worker on a machine compile their kernels."""
 

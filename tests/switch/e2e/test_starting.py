@@ -92,7 +92,7 @@ def limited(thread):
         raise RuntimeError("can't start new thread")
     start(thread)
 threading.Thread.start = limited
-from inagg_testbed.cli import main
+from inagg.cli import main
 raise SystemExit(main())
 """
 

@@ -22,6 +22,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from numba.core import caching
 from tests.switch.service.certificates import Authority
 
+from inagg.cli import COMMANDS, make_root, run
 from inagg_link import first_start, kept_code
 from inagg_link.udp import UdpLink
 from inagg_proto import PROTOCOL, SERVICE
@@ -29,7 +30,6 @@ from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
-from inagg_testbed.cli import COMMANDS, make_root, run
 from inagg_testbed.doctor import command, kernel, network, software
 from inagg_testbed.doctor.finding import Finding, Verdict
 from inagg_testbed.switch_process import SwitchProcess

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from tests.switch.service.certificates import Authority
 
-from inagg_testbed.cli import COMMANDS, make_root, run
+from inagg.cli import COMMANDS, make_root, run
 from inagg_testbed.doctor import command, ports
 from inagg_testbed.doctor.finding import Finding, Verdict
 from inagg_testbed.doctor.ports import check_ports

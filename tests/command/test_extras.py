@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from inagg_testbed.cli import COMMANDS, make_root, run
-from inagg_testbed.extras import EXTRA_OF_MODULE, MissingExtra
+from inagg.cli import COMMANDS, make_root, run
+from inagg.extras import EXTRA_OF_MODULE, MissingExtra
 from inagg_testbed.topology import TopologyError, namespaces
 
 TORCH, LINKS = "'.[torch]'", "'.[testbed]'"

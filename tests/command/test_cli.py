@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import pytest
 
+import inagg
+from inagg import cli
+from inagg.lazy_group import Entry
 from inagg_link.jit_off import JitOff
-from inagg_testbed import cli
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def run_command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     def run(body: Callable[[], object], *arguments: str) -> int:
         monkeypatch.setattr(sys.modules[__name__], "subject", click.command()(body), raising=False)
         monkeypatch.setitem(sys.modules, "test_cli_subject", sys.modules[__name__])
-        root = cli.make_root({"subject": cli.Entry("test_cli_subject:subject", "A command.")})
+        root = cli.make_root({"subject": Entry("test_cli_subject:subject", "A command.")})
         return cli.run(root, ["subject", *arguments])
 
     return run
@@ -38,9 +41,23 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
         assert entry.help in shown
 
 
+def test_python_runs_it_as_a_module() -> None:
+    """Where the script is not on the PATH."""
+    command = [sys.executable, "-m", "inagg", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"inagg {version('inagg')}\n"
+
+
+def test_a_script_that_takes_the_command_for_the_library_is_told_what_to_import() -> None:
+    with pytest.raises(
+        AttributeError, match=r"it is the command\. Scripts import from inagg_host"
+    ):
+        _ = inagg.AllReduce
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from inagg_testbed.cli import main; sys.argv = ['inagg', '--help']; status = main();"
+        "import sys; from inagg.cli import main; sys.argv = ['inagg', '--help']; status = main();"
         "heavy = {'numpy', 'numba', 'grpc', 'torch', 'scapy', 'rich', 'inagg_switch', 'inagg_host'};"
         "print('imported:', sorted(heavy & set(sys.modules)), 'status:', status)"
     )
@@ -84,19 +101,19 @@ def test_a_missing_extra_is_named_when_the_command_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)  # `import sklearn` now fails
-    root = cli.make_root({"subject": cli.Entry("sklearn:subject", "A command.")})
+    root = cli.make_root({"subject": Entry("sklearn:subject", "A command.")})
     assert cli.run(root, ["subject"]) == cli.EXIT_USAGE
     assert "pip install '.[testbed]'" in capsys.readouterr().err
 
 
 def test_a_missing_module_of_ours_is_not_blamed_on_an_extra() -> None:
-    root = cli.make_root({"subject": cli.Entry("inagg_testbed.no_such_module:subject", "A command.")})
+    root = cli.make_root({"subject": Entry("inagg_testbed.no_such_module:subject", "A command.")})
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         cli.run(root, ["subject"])
 
 
 def test_a_table_entry_that_is_no_command_is_an_error() -> None:
-    root = cli.make_root({"subject": cli.Entry("inagg_testbed.cli:EXIT_USAGE", "A number.")})
+    root = cli.make_root({"subject": Entry("inagg.cli:EXIT_USAGE", "A number.")})
     with pytest.raises(TypeError, match="not a click command but int"):
         cli.run(root, ["subject"])
 
@@ -209,7 +226,7 @@ def run_process(
     )
     (tmp_path / "cli_subject.py").write_text(command)
     script = (
-        "import sys; from inagg_testbed import cli; "
+        "import sys; from inagg import cli; "
         "cli.COMMANDS = {'subject': cli.Entry('cli_subject:subject', '')}; sys.exit(cli.main())"
     )
     environment = {**os.environ, **UNABLE, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}

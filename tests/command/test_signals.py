@@ -12,7 +12,7 @@ import pytest
 from tests.link.signalling import come, handled
 from tests.testbed.leftovers import run_and_signal
 
-from inagg_testbed.signals import Terminated, terminated_like_ctrl_c
+from inagg.signals import Terminated, terminated_like_ctrl_c
 from inagg_testbed.topology import State, load, open_topology, opening, state
 
 ENDING = [signal.SIGINT, signal.SIGTERM]
