@@ -22,6 +22,7 @@ from ..control.registry import Registry
 from ..control.stall_detector import WAITS_POLLED
 from ..control.topology import AttachedSwitch
 from ..driver import Driver, DriverError
+from ..text import ranks_text
 from .coalesced import Coalesced
 from .driver_threads import DriverThreads, SwitchSnapshot
 from .event_log import EventLog
@@ -201,6 +202,9 @@ class Controller:
         fields = asdict(emit.event)
         if "cause" in fields:
             fields["cause"] = fields["cause"].name.lower()
+        for name in ("missing", "ranks"):  # a job of a thousand ranks would else write megabytes when it starts
+            if name in fields:
+                fields[name] = ranks_text(fields[name])
         loud = isinstance(emit.event, ev.MemberFailed | ev.Stalled)
         (log.warning if loud else log.info)(ev.name_of(emit.event), job=emit.name, job_number=emit.job, **fields)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 from tests.switch.service.serving import Call, Serving, job_spec
 
 from inagg_proto.v1 import control_pb2 as pb
@@ -52,6 +53,16 @@ def test_a_watch_begins_with_the_state_and_ends_with_the_job(switch: Serving) ->
     assert events[6].job_ended.cause == pb.CAUSE_ALL_LEFT
     assert [e.at_s for e in events] == sorted(e.at_s for e in events)
     switch.until(lambda: watchers(switch) == 0)
+
+
+def test_the_log_names_ranks_in_a_few_words(switch: Serving) -> None:
+    """A list of each that is missing, for each that joins, are megabytes for a thousand."""
+    with structlog.testing.capture_logs() as log:
+        switch.join_all(job_spec(workers=5))
+    missing = sorted(line["missing"] for line in log if line["event"] == "member_joined")
+    assert len(missing) == 5
+    assert missing[0] == "no rank"
+    assert all(words.startswith("rank") and len(words) <= len("ranks 0, 2, 4") for words in missing[1:])
 
 
 def test_a_member_whose_watch_breaks_off_is_given_up_soon_and_one_that_ends_its_own_after_leaving_is_not(
