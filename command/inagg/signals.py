@@ -59,4 +59,5 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     finally:
         sys.unraisablehook = hook
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is raise_it:  # else somebody ignores it from now on, such as a switch that ends
+                signal.signal(number, handler)

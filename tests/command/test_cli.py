@@ -49,9 +49,7 @@ def test_python_runs_it_as_a_module() -> None:
 
 
 def test_a_script_that_takes_the_command_for_the_library_is_told_what_to_import() -> None:
-    with pytest.raises(
-        AttributeError, match=r"it is the command\. Scripts import from inagg_host"
-    ):
+    with pytest.raises(AttributeError, match=r"it is the command\. Scripts import from inagg_host"):
         _ = inagg.AllReduce
 
 

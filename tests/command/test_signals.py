@@ -27,6 +27,16 @@ def test_a_signal_to_end_unwinds_like_ctrl_c_with_its_own_status(number: signal.
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
+def test_a_signal_that_a_command_ignores_at_its_end_stays_ignored() -> None:
+    """Else a second SIGTERM would end the process in its last moments, with status 143 for one that has ended well."""
+    try:
+        with terminated_like_ctrl_c():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_that_comes_in_a_weak_references_callback_is_not_lost(number: signal.Signals) -> None:
     """Python drops what is raised there."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from inagg_host.config import TIME_MAX_S, VARIABLES, Config, ConfigError, flag, literal_host
+from inagg_host.config import TIME_MAX_S, VARIABLES, Config, ConfigError, _warn_of_misspelt, flag, literal_host
 from inagg_host.membership.calls import SessionError
 from inagg_host.membership.session import Session
+from inagg_wire.variables import misspelt
 
 
 def config(**fields: Any) -> Config:
@@ -108,6 +109,15 @@ def test_a_name_that_cannot_be_sent_is_refused(job: str) -> None:
         config(job=job)
 
 
+@pytest.mark.parametrize(
+    ("rank", "workers", "why"),
+    [(2, 2, "ranks go from 0 to 1"), (-1, 2, "ranks go from 0 to 1"), (0, 0, "WORLD_SIZE"), (0, 1 << 20, "WORLD_SIZE")],
+)
+def test_ranks_that_cannot_be_are_refused(rank: int, workers: int, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Config(switch="127.0.0.1:47100", rank=rank, workers=workers)
+
+
 def test_truth_is_no_number() -> None:
     with pytest.raises(ConfigError, match=r"seed \(INAGG_SEED\) is True: give an integer"):
         config(seed=True)
@@ -135,6 +145,16 @@ def test_a_secret_that_cannot_be_sent_is_refused(secret: str) -> None:
     with pytest.raises(ConfigError, match=r"INAGG_SECRET.*visible ASCII") as caught:
         config(secret=secret)
     assert secret not in str(caught.value)
+
+
+def test_a_misspelt_variable_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("INAGG_FROMAT", "tern")
+    _warn_of_misspelt.cache_clear()
+    for _ in range(2):
+        Config.from_environment(switch="127.0.0.1:47100", rank=0, workers=1)
+    assert [record.message for record in caplog.records] == misspelt(["INAGG_FROMAT"])
 
 
 def test_an_empty_variable_is_not_set() -> None:

@@ -216,7 +216,7 @@ class Staging(Codec):
 
     def begin(self, operation: Operation) -> None:
         """See `Codec.begin`. Raises RuntimeError if the engine has other chunks than the device was told of."""
-        if operation.chunk != self._chunk:
-            raise RuntimeError(f"a chunk has {operation.chunk} blocks, the device was told of {self._chunk}")
+        if operation.shape.chunk != self._chunk:
+            raise RuntimeError(f"a chunk has {operation.shape.chunk} blocks, the device was told of {self._chunk}")
         self._starts[:] = operation.starts
         self._describe(needs=operation.needs)

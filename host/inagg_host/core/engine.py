@@ -27,14 +27,18 @@ from .draft import draft_ahead
 from .epoch import Epoch
 from .failure import why
 from .headers import JOB_AT, TOKEN_AT
-from .operation import Integers, Operation, Request, address_of, begin_max, begin_sum
+from .operation import Operation, Request, begin_max, begin_sum, check
 from .receive import NOTHING_ELSE, on_batch
 from .records import begin_epoch, make_records, start_shard
 from .schedule import chunk_blocks, scales_per_block
 from .send import deadline, exhausted, next_batch
+from .shape import Integers, Shape, address_of, shape_of_maxima, shape_of_sums
 from .state import LOADED_AT, OK, OLDEST_AT, OPERATION, OPERATIONS, RESULTS_MOST
 
 Bytes = npt.NDArray[np.uint8]
+
+SHAPES_MOST = 1024
+"""Of sums in a job that are kept: a training has as many sizes as buckets, and some more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Engine:
         self.state = make_records(epoch, self.scales, self.chunk, keep_results, batch_datagrams)
         self._job = self.state.job[0]
         self._rooms: dict[FloatType, tuple[Room, Integers]] = {}
+        self._shapes: dict[tuple[FloatType | None, int, int], Shape] = {}
         self._recent = Recent()
         self.operations: deque[Operation] = deque()
         """Unfinished, oldest first."""
@@ -105,13 +110,14 @@ class Engine:
         return self._collected + len(self.operations)
 
     def submit(self, request: Request, now: float) -> Operation:
-        """Begin what is ``wanted``. Maxima take blocks of scales alone, one for so many bytes as it carries scales.
+        """Begin what is asked for. Maxima take blocks of scales alone, one for so many bytes as it carries scales.
         Raises ValueError, and takes nothing, if arrays are empty or not alike."""
         out, first = request.out, self._next_block
+        pieces = self.epoch.workers if request.scatters else 1
+        check(request, pieces)
+        shape = self._shape(request.float_type, out.size, pieces)
         if request.float_type is None:
-            job = self._room(FloatType.FLOAT32)[0].job
-            return self._enqueue(begin_max(request, job, self.scales, first, now))
-        room, pieces = self._room(request.float_type)[0], self.epoch.workers if request.scatters else 1
+            return self._enqueue(begin_max(request, shape, first, now))
         # Where results are kept, all ranks must have them, to pass on what others lack.
         alone = request.scatters and self.epoch.scatters and not self._job["keeps"]
         past = False
@@ -119,7 +125,23 @@ class Engine:
             past = self._recent.is_far(
                 address_of(out), out.nbytes, 0 if out is request.values else request.values.nbytes
             )
-        return self._enqueue(begin_sum(request, room, self.scales, self._window, first, now, pieces, alone, past))
+        kernels = self._room(request.float_type)[0].kernels
+        return self._enqueue(begin_sum(request, shape, kernels, first, now, pieces, alone, past))
+
+    def _shape(self, float_type: FloatType | None, size: int, pieces: int) -> Shape:
+        """That of operations which give this rank ``size`` sums, or maxima."""
+        key = float_type, size, pieces
+        shape = self._shapes.get(key)
+        if shape is None:
+            room, template = self._room(float_type or FloatType.FLOAT32)
+            if float_type is None:
+                shape = shape_of_maxima(room.job, template, size, self.scales)
+            else:
+                shape = shape_of_sums(room, template, size, pieces, self.scales, self._window)
+            if len(self._shapes) == SHAPES_MOST:
+                self._shapes.clear()
+            self._shapes[key] = shape
+        return shape
 
     def job(self, float_type: FloatType) -> Job:
         """The job, for values of a type."""
@@ -143,8 +165,8 @@ class Engine:
 
     def _enqueue(self, operation: Operation) -> Operation:
         self.operations.append(operation)
-        self._next_block += operation.blocks
-        self._awaited += operation.codec is not None
+        self._next_block += operation.shape.blocks
+        self._awaited += operation.request.codec is not None
         self._load()
         return operation
 
@@ -154,7 +176,6 @@ class Engine:
             operation = self.operations[self._loaded]
             at = int(self._job["loaded"]) & (OPERATIONS - 1)
             words = self._record_words[at]
-            words[:] = self._room(operation.job.float_type)[1]
             operation.describe(words, self._records_at + at * words.nbytes)
             self._loaded += 1
             store_word(self._job_at + LOADED_AT, self._collected + self._loaded)  # compiled code may go on to it
@@ -166,11 +187,11 @@ class Engine:
             record = self.state.operations[self._collected & (OPERATIONS - 1)]
             operation = self.operations.popleft()
             operation.invalid_codes = int(record["invalid_codes"])
-            if operation.maxima:
-                operation.out[:] = operation.agreed
+            if operation.request.float_type is None:
+                operation.request.out[:] = operation.agreed
             self._collected += 1
             self._loaded -= 1
-            self._awaited -= operation.codec is not None
+            self._awaited -= operation.request.codec is not None
             finished.append(operation)
         if finished:
             self._load()

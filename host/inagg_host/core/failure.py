@@ -53,11 +53,11 @@ def why(job: Any, operations: Iterable[Operation]) -> RuntimeError:
     if error == OTHER_OP:
         return RanksDisagree(f"another rank sends scales where this one sends values, or the reverse: {SAME_ORDER}")
     if error == OTHER_OPERATION:
-        operation = next(o for o in operations if block < o.first_block + o.blocks)
-        float_type = None if operation.maxima else operation.job.float_type
-        return other_operation(operation.values.size, float_type, operation.fields["divisor"])
+        operation = next(o for o in operations if block < o.first_block + o.shape.blocks)
+        request = operation.request
+        return other_operation(request.values.size, request.float_type, request.divisor)
     if error == CODEC_FAILED:
-        codec = next(o for o in operations if block < o.first_block + o.blocks).codec
+        codec = next(o for o in operations if block < o.first_block + o.shape.blocks).request.codec
         cause = None if codec is None else codec.error
         failure = RuntimeError(f"the device of a tensor failed: {str(cause) or type(cause).__name__}")
         failure.__cause__ = cause

@@ -77,14 +77,14 @@ def salvage(engine: Engine, group: InnerGroup) -> list[Operation]:
     return finished
 
 
-def agree(group: InnerGroup, ranks: int, ready: bool, signature: Bytes) -> int | None:
+def agree(group: InnerGroup, ranks: int, ready: bool, signature: bytes) -> int | None:
     """How many of the ``ranks`` are ready, or None if not all have the same ``signature``, of eight bytes. For all
     ranks to call; the answer is the same on all.
 
     It takes one sum. By Cauchy and Schwarz, n numbers are equal if and only if n times the sum of their squares is the
     square of their sum. The signature is four numbers of 16 bits, so with up to 2**21 ranks float64 holds both exactly.
     """
-    numbers = signature.view(np.uint16).astype(np.float64)
+    numbers = np.frombuffer(signature, np.uint16).astype(np.float64)
     told = np.concatenate([[float(ready)], numbers, numbers**2])
     group.all_reduce(told)
     count, *sums = map(int, told)
@@ -120,7 +120,7 @@ def unfinished(engine: Engine) -> list[tuple[Operation, npt.NDArray[np.bool_]]]:
     left = []
     for operation in engine.operations:
         pending = np.ones(operation.agreed.size, np.bool_)
-        for item in operation.items:
+        for item in operation.shape.items:
             if item.phase is Phase.VALUES:
                 numbers = operation.first_block + item.start + np.arange(item.count)
                 for shard, s in enumerate(state.shards):

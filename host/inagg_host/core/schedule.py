@@ -63,16 +63,16 @@ def chunk_blocks(lanes: int, scales: int, window: int) -> int:
     return min(-(-min(window, most) // scales) * scales, most)
 
 
-def signature(elements: int, float_type: FloatType | None, divisor: int, tag: int) -> npt.NDArray[np.uint8]:
+def signature(elements: int, float_type: FloatType | None, divisor: int, tag: int) -> bytes:
     """Four bytes that tell operations apart, then what they lack to 255. ``float_type`` None: maxima of bytes.
-    ``tag``: 32 bits of the caller's, for what is alike otherwise. It is not to be changed.
+    ``tag``: 32 bits of the caller's, for what is alike otherwise.
 
     The switch takes the maximum over all ranks of each byte. If a rank has another operation, some byte differs, and
     then its maximum and that of its complement add up to more than 255.
     """
     kind = _KINDS.index(float_type)
     digest = zlib.crc32(pack(">QbII", elements, kind, divisor, tag))
-    return np.frombuffer(pack(">II", digest, digest ^ 0xFFFFFFFF), np.uint8)
+    return pack(">II", digest, digest ^ 0xFFFFFFFF)
 
 
 _KINDS = [*FloatType, None]
@@ -125,10 +125,9 @@ ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first
 
 
 @lru_cache(1024)
-def item_records(blocks: int, chunk: int, scales: int, refined: bool) -> tuple[npt.NDArray[np.void], int]:
-    """`plan` as `ITEM` records, and their address. They are not to be changed."""
-    records = as_records(plan(blocks, chunk, scales, refined), chunk)
-    return records, records.ctypes.data
+def item_records(blocks: int, chunk: int, scales: int, refined: bool) -> npt.NDArray[np.void]:
+    """`plan` as `ITEM` records. They are not to be changed."""
+    return as_records(plan(blocks, chunk, scales, refined), chunk)
 
 
 def as_records(items: Iterable[Item], chunk: int) -> npt.NDArray[np.void]:

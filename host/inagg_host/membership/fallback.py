@@ -174,7 +174,7 @@ class Fallback:
             self._end(self._left.popleft()[0], None)
         for i, (operation, blocks) in enumerate(unfinished(engine)):  # in the order in which they began, as ``_left``
             task = self._left[i][0]
-            assert task.values.size == operation.values.size
+            assert task.values.size == operation.request.values.size
             if not blocks.all():
                 piece = task.out.size  # or all of it
                 lanes = np.repeat(blocks.reshape(task.values.size // piece, -1), engine.epoch.lanes, axis=1)

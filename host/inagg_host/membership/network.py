@@ -185,7 +185,7 @@ class Network:
         self._in_vain = 0
         self._counters.operations += 1
         self._counters.invalid_codes += operation.invalid_codes
-        self._counters.elements += operation.values.size
+        self._counters.elements += operation.request.values.size
         self._finished(self._tasks.pop(operation)[0], None)
 
     def _on_error(self, error: Exception) -> None:

@@ -20,8 +20,9 @@ from inagg_host.autoload import BACKEND
 from inagg_host.stats import Counters
 
 from .cuda import bring
+from .eager import eager
 from .formats import EXACT
-from .forwarding import ForwardingGroup, eager
+from .forwarding import ForwardingGroup
 from .gpu.device import is_plain
 from .inner import gather, make_inner
 from .job import GroupJob

@@ -6,25 +6,21 @@ lock whose holder waits for the GIL.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch._compile import _disable_dynamo
 from torch.distributed import ProcessGroup, distributed_c10d
+
+from .eager import eager
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName  # torch 2.9 does not have it
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 FORWARDED = (
     "_allgather_base",
@@ -61,18 +57,6 @@ PLUMBING = (
     "_wait_for_pending_works",
 )
 """Methods of a group that torch calls about its C++ backends."""
-
-
-def eager(method: Callable[P, T]) -> Callable[P, T]:
-    """Keep `torch.compile` from tracing ``method``: in a DDP module it would trace into it, and fail."""
-    disabled = _disable_dynamo(method)
-
-    @functools.wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        # The first call of what is disabled takes seconds, to import the compiler.
-        return (disabled if "torch._dynamo" in sys.modules else method)(*args, **kwargs)
-
-    return call
 
 
 class ForwardingGroup(ProcessGroup):

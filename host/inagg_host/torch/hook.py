@@ -6,6 +6,7 @@ No `from __future__ import annotations` here: DDP compares the hook's annotation
 import torch
 from torch._C._distributed_c10d import GradBucket
 
+from .eager import eager
 from .hook_state import InaggState
 from .tracing import ALL_REDUCE, span, traced
 from .work import failed
@@ -13,6 +14,7 @@ from .work import failed
 HOOK = "inagg::hook"
 
 
+@eager
 def inagg_hook(state: InaggState, bucket: GradBucket, *rest: object) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket of gradients over all ranks, in place: see `InaggState`.
 

@@ -21,6 +21,7 @@ from inagg_host.closed import ignore
 from inagg_host.config import TIME_MAX_S, flag
 from inagg_host.io.futures import waiting
 
+from .eager import eager_methods
 from .gpu.arrival import Arrival, refuse_capture
 from .options import BLOCKING_WAIT
 from .tracing import WAIT, span
@@ -34,6 +35,7 @@ NO_TIMEOUT = timedelta(0)
 """Value that c10d gives for "as long as the group's timeout"."""
 
 
+@eager_methods
 class TensorWork(dist.Work):
     """Tensors on their way through the switch. What waits on the host waits here; `get_future` is for the rest.
 
@@ -202,6 +204,7 @@ def finished(tensors: list[torch.Tensor]) -> TensorWork:
     return TensorWork(pending, tensors)
 
 
+@eager_methods
 class JoinedWork(dist.Work):
     """Several works as one, the result of a coalesced operation."""
 

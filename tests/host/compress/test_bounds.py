@@ -10,7 +10,18 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from inagg_host.compress import Bound, Composed, Contraction, Floats, Key, NoBound, TopK, Unbiased, parse
+from inagg_host.compress import (
+    Bound,
+    Composed,
+    Contraction,
+    ErrorFeedback,
+    Floats,
+    Key,
+    NoBound,
+    TopK,
+    Unbiased,
+    parse,
+)
 from inagg_host.compress.base import Indices
 from inagg_host.compress.sparse import Sparsifier
 
@@ -181,6 +192,15 @@ def test_what_is_not_promised_is_said(text: str, why: str) -> None:
     bound = parse(text).bound(1000)
     assert isinstance(bound, NoBound)
     assert why in bound.why
+
+
+def test_what_adds_as_much_noise_as_there_is_signal_is_damped() -> None:
+    """Undamped it would be no contraction, and a memory would grow without end."""
+    noisy = parse("ef+dithering:p=2,s=2")
+    assert isinstance(noisy, ErrorFeedback)
+    assert noisy.inner.bound(4) == Unbiased(1.0)
+    assert noisy.factor(4) == 0.5
+    assert noisy.bound(4) == Contraction(0.5)
 
 
 def test_a_memory_needs_a_promise_or_a_damping() -> None:

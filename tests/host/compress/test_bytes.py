@@ -23,6 +23,7 @@ from inagg_host.compress import (
     registry,
 )
 from inagg_host.compress.codes import pack, unpack
+from inagg_host.compress.sparse import largest
 
 D = 1000
 
@@ -121,6 +122,13 @@ def test_codes_begin_with_the_most_significant_bit() -> None:
 def test_of_equal_magnitudes_the_first_are_kept() -> None:
     x = np.array([1.0, -2.0, 2.0, 2.0, 0.5])
     assert TopK(2)(x, Key(1)).tolist() == [0.0, -2.0, 2.0, 0.0, 0.0]
+
+
+def test_what_is_not_finite_is_above_everything() -> None:
+    """So it is among what is kept, and all ranks hear of it."""
+    magnitudes = np.array([1.0, np.nan, 3.0, np.inf])
+    assert 1 in largest(magnitudes, 1)
+    assert largest(magnitudes, 2).tolist() == [1, 3]
 
 
 # --- by name ---

@@ -287,6 +287,7 @@ def test_without_a_group_to_gather_in_it_says_what_cannot_be(switch: str) -> Non
         ("ef+randk:k=0.1", "nat8"),
         ("ef+blocktopk:k=0.5,block=64", "nat8"),
         ("ef+topk:k=0.1", "nat8"),
+        ("ef+natural+topk:k=0.1", "nat8"),
     ],
 )
 def test_a_step_with_nan_on_one_rank_is_nan_on_all_and_not_remembered(switch: str, text: str, fmt: str) -> None:

@@ -110,7 +110,7 @@ def test_results_that_a_rank_has_are_not_written_again() -> None:
 
 def test_a_rank_that_has_all_its_sums_still_sends_for_the_others() -> None:
     cluster, outs = running()
-    last = sum(operation.blocks for operation in cluster.engines[0].operations) - 1
+    last = sum(operation.shape.blocks for operation in cluster.engines[0].operations) - 1
     for _ in range(20):
         cluster.exchange(lose=lambda d: d.rank == 1 and d.header.kind is Kind.RESULT and d.block == last)
     assert [engine.idle for engine in cluster.engines] == [True, False]

@@ -36,7 +36,7 @@ def state(engine: Engine) -> tuple[object, ...]:
     shard["counts"] = 0
     return (
         shard.tobytes(), rows.tobytes(), engine.state.operations.tobytes(), engine.deadline,
-        *((o.out.tobytes(), o.bytes_of.tobytes(), o.lacking.tobytes()) for o in engine.operations),
+        *((o.request.out.tobytes(), o.bytes_of.tobytes(), o.lacking.tobytes()) for o in engine.operations),
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_a_result_of_a_block_that_is_done_is_not_written_again() -> None:
     cluster, result = awaiting()
     cluster.take([result])
     for operation in cluster.engines[0].operations:
-        operation.out[:] = 123.0
+        operation.request.out[:] = 123.0
     assert_ignored(cluster, result, REPEATED)
 
 

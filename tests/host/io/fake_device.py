@@ -193,7 +193,7 @@ class FakeDevice:
                 return  # the operation was released, and rows may be anything
             operation = w.staging.operation
             assert operation is not None
-            item = next(i for i in operation.items if i.phase is Phase.VALUES and i.first == blocks.start)
+            item = next(i for i in operation.shape.items if i.phase is Phase.VALUES and i.first == blocks.start)
             numbers = operation.first_block + item.start + np.arange(len(blocks))
             rows = make_table(w.job, scales, refinements, w.job.for_encode.fraction_bits, numbers)
             assert w.board.sending[blocks.start : blocks.stop].tolist() == rows.tolist(), "not what was agreed on"

@@ -239,6 +239,6 @@ def begun(
     engine = Engine(Epoch(1, 1, 1, job_format(fmt), 1, 0, lanes, 0, leases))
     mine = values(1, elements)
     operation = engine.submit(Request(mine, mine, FloatType.FLOAT32), 0.0)
-    operation.agreed[:] = Call(operation.job, mine).agree()[0]
+    operation.agreed[:] = Call(operation.shape.job, mine).agree()[0]
     operation.lacking[Phase.SCALE] = 0
     return engine, operation

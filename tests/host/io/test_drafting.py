@@ -36,7 +36,7 @@ def scaled(engine: Engine) -> int:
 
 def numbers_of_values(operation: Operation) -> Array:
     """Blocks of values, by the operation's numbering."""
-    return np.concatenate([i.start + np.arange(i.count) for i in operation.items if i.phase == Phase.VALUES])
+    return np.concatenate([i.start + np.arange(i.count) for i in operation.shape.items if i.phase == Phase.VALUES])
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -44,7 +44,7 @@ def numbers_of_values(operation: Operation) -> Array:
 def test_values_are_read_once(shards: int, ahead: bool) -> None:
     """When their scales are found. What becomes of them later plays no part, whatever their blocks' numbers are."""
     engine, operation = begun(LARGE, LANES, 512, shards, 777)
-    mine, original = operation.values, operation.values.copy()
+    mine, original = operation.request.values, operation.request.values.copy()
     sent: list[bytes] = []
     while True:
         draft_all(engine, ahead)
@@ -56,7 +56,7 @@ def test_values_are_read_once(shards: int, ahead: bool) -> None:
             sent += [bytes(row[HEADER:]) for out in batch for row in out.data.reshape(-1, out.size)]
     numbers = numbers_of_values(operation) + operation.first_block
     want = np.zeros((len(numbers), int(engine.state.job["size"][0, Op.SUM])), np.uint8)
-    call = Call(operation.job, original, operation.agreed, ring=want)
+    call = Call(operation.shape.job, original, operation.agreed, ring=want)
     for block, number in enumerate(numbers.tolist()):
         call.encode(block, number, 1, block)
     assert len(sent) == len(numbers)
@@ -83,7 +83,7 @@ def test_drafts_leave_what_may_be_sent_again(shards: int, ahead: bool) -> None:
                 for block, d in zip(range(end - len(last), end), last, strict=True)
             ] == last
         records["snd_una"], records["flight"] = records["snd_nxt"], 0  # all results come
-    assert sum(map(len, sent)) == operation.blocks
+    assert sum(map(len, sent)) == operation.shape.blocks
 
 
 def test_drafts_take_all_the_room_that_there_is() -> None:
@@ -121,12 +121,12 @@ def test_other_codes_than_nat8_have_no_drafts(fmt: str) -> None:
 def test_scales_are_those_of_the_values_when_they_were_drafted() -> None:
     engine, operation = begun(LARGE, LANES, 512, 1)
     draft_all(engine)
-    assert scaled(engine) == operation.job.blocks(LARGE)
+    assert scaled(engine) == operation.shape.job.blocks(LARGE)
     own = operation.bytes_of[0].tobytes()
-    operation.values[:] = 0
+    operation.request.values[:] = 0
     first = next(engine.outgoing(0.0))
     scales = first.data.reshape(-1, first.size)[:, HEADER:-SIGNATURE_LANES].tobytes()
-    chunk = operation.items[0].blocks
+    chunk = operation.shape.items[0].blocks
     assert scales[:chunk] == own[:chunk]
     assert operation.bytes_of[0].tobytes() == own
 

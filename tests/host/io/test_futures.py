@@ -114,6 +114,15 @@ def test_where_there_are_no_more_threads_callbacks_come_one_after_the_other(monk
     assert done == list(range(5))
 
 
+def test_who_is_chained_is_told_though_callbacks_have_ended() -> None:
+    """As at the interpreter's end."""
+    executor, work, told = CallbackExecutor(), Work(), list[Work]()
+    executor.shutdown()
+    work.add_done_callback(told.append)
+    work.finish(SUM, executor)
+    assert told == [work]
+
+
 def test_a_callback_may_close_what_calls_it() -> None:
     executor, over = CallbackExecutor(), threading.Event()
     executor.submit(partial(one_after_the_other, executor.shutdown, over.set))

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
+import numpy as np
 import pytest
 
 from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
@@ -46,12 +48,27 @@ def test_who_got_no_thread_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> Non
     turn.shutdown()
 
 
+def test_what_was_called_is_not_kept() -> None:
+    turn, thing = SerialExecutor("in-turn"), np.zeros(1)
+    kept = weakref.ref(thing)
+    turn.submit(id, thing).result()
+    del thing
+    give_up_s = time.monotonic() + PATIENCE_S
+    while kept() is not None and time.monotonic() < give_up_s:
+        time.sleep(0.005)
+    assert kept() is None
+    turn.shutdown()
+
+
 def test_all_are_shut_down_within_one_limit() -> None:
     turns, gate = [SerialExecutor(f"in-turn-{number}") for number in range(30)], threading.Event()
     works = [turn.submit(gate.wait, PATIENCE_S) for turn in turns]
     began_s = time.monotonic()
     assert not shutdown_all(turns, 0.2)
     assert 0.2 <= time.monotonic() - began_s < 30 * 0.2
+    for turn in turns:
+        with pytest.raises(RuntimeError, match="closed"):
+            turn.submit(int)
     gate.set()
     assert shutdown_all(turns, PATIENCE_S)
     assert all(work.done() for work in works)

@@ -89,12 +89,15 @@ def test_rows_are_there_when_a_chunk_is_agreed_on(large: tuple[Engine, Staging])
     (operation,), board = engine.operations, staging.board
     operation.agreed[:] = np.arange(operation.agreed.size) % 200 + 1
     tell, address = KERNEL(staged.staged_addresses().tell), int(engine.state.operations[0]["address"])
-    for rows, bits in ((board.sending, operation.job.for_encode), (board.receiving, operation.job.for_decode)):
+    for rows, bits in (
+        (board.sending, operation.shape.job.for_encode),
+        (board.receiving, operation.shape.job.for_decode),
+    ):
         last = rows[-100:, : Column.MANTISSA + 1]
         board.agreed[:] = 0
         rows[:] = 0
         found = _seen(board.agreed.ctypes.data, last, lambda: tell(address, Phase.SCALE, 0, 0, 0))
-        expected = make_table(operation.job, operation.agreed, operation.agreed, bits.fraction_bits)
+        expected = make_table(operation.shape.job, operation.agreed, operation.agreed, bits.fraction_bits)
         assert found.tolist() == expected[-100:, : Column.MANTISSA + 1].tolist()
 
 
@@ -102,7 +105,7 @@ def test_results_are_there_when_a_chunk_is_complete(large: tuple[Engine, Staging
     engine, staging = large
     (operation,), board = engine.operations, staging.board
     decode, record = KERNEL(staged.staged_addresses().decode), engine.state.operations[0]
-    blocks, size = board.magnitudes.size, operation.job.result_bytes
+    blocks, size = board.magnitudes.size, operation.shape.job.result_bytes
     rng, count = np.random.default_rng(0), 1000
     datagrams = rng.integers(0, 256, (count, size), np.uint8)
     record["data"], record["data_bytes"] = datagrams.ctypes.data, datagrams.nbytes

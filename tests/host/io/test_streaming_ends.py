@@ -86,7 +86,7 @@ def test_tensors_that_are_submitted_while_others_stream_are_summed_after_them(st
         time.sleep(0.0003 * (number % 4))
     world.wait(30)
     for rank in world.ranks:
-        assert [operation.values.size for operation in rank.done] == [1 + 997 * number for number in range(30)]
+        assert [operation.request.values.size for operation in rank.done] == [1 + 997 * number for number in range(30)]
     assert [a.tobytes() for a in tensors[0]] == [b.tobytes() for b in tensors[1]]
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from inagg_host.codec.ordered import load_word, store_word
+from inagg_host.codec.staging import Codec
 from inagg_host.config import TIME_MAX_S
 from inagg_host.io import watchdog
 from inagg_host.io.watchdog import Watchdog
@@ -137,6 +139,19 @@ def test_the_longest_time_limit_is_taken(sums: Sums) -> None:
     patient = Watchdog(TIME_MAX_S, PATIENCE_S)
     patient.add(sums.arriving)
     patient.close()
+    patient.close()
+
+
+def test_what_is_watched_is_kept_until_it_is_removed() -> None:
+    patient, codec = Watchdog(TIME_MAX_S), Codec(lambda: None)
+    watched = weakref.ref(codec)
+    patient.add(codec)
+    del codec
+    kept = watched()
+    assert kept is not None
+    patient.remove(kept)
+    del kept
+    assert watched() is None
     patient.close()
 
 

@@ -32,7 +32,7 @@ from inagg_host.membership import reconnector
 from inagg_host.membership.fallback import REASON, Fallback, _narrow, _widen
 from inagg_host.membership.network import Network
 from inagg_host.stats import Counters
-from inagg_host.task import Task, make_task
+from inagg_host.task import Task, make_max_task, make_task
 from inagg_wire.scale import FloatType
 
 from .groups import Meeting, ThreadGroup, on_all
@@ -358,7 +358,7 @@ def test_ranks_agree_if_and_only_if_all_their_signatures_are_the_same(
 ) -> None:
     def agreed(values: list[int]) -> set[int | None]:
         groups = Meeting(len(values)).groups()
-        rows = [np.frombuffer(value.to_bytes(8, "big"), np.uint8) for value in values]
+        rows = [value.to_bytes(8, "big") for value in values]
         return set(on_all(groups, lambda rank, group: agree(group, len(values), ready[rank], rows[rank])))
 
     count = len(signatures)
@@ -561,6 +561,39 @@ def test_closing_does_not_wait_for_an_inner_group_that_is_stuck(monkeypatch: pyt
     assert not fallback._thread.is_alive()
     assert values.tolist() == [1.0] * 4
     pool.shutdown()
+
+
+def test_maxima_that_come_after_it_was_closed_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOSE_S", 0.05)
+    meeting, pool = Meeting(2), CallbackExecutor()
+    mine, other = meeting.groups()
+
+    def finish(task: Task, failure: AllReduceError | None) -> None:
+        task.work.finish(failure or task.target, pool)
+
+    fallback = Fallback(mine, config(0, 2), Counters(), never, lambda *_: None, finish)
+    fallback.start(None, [], WHY)
+    other.gather(b"\0")
+    values = np.ones(4, np.uint8)
+    task = make_max_task(values, None)
+    fallback.submit(task)
+    agree(other, 2, False, signature_of(task))
+    wait_for(lambda: mine.calls.count("gather") == 2)
+    fallback.close()
+    with pytest.raises(AllReduceError, match="closed before"):
+        task.work.result(PATIENCE_S)
+    other.gather(b"\5" * 4)
+    fallback._thread.join(PATIENCE_S)
+    assert not fallback._thread.is_alive()
+    assert values.tolist() == [1] * 4
+    pool.shutdown()
+
+
+def test_however_often_nothing_has_passed_it_is_tried_again_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnector, "TRIAL_S", 0.0)
+    attempts = reconnector.Reconnector(never, "rank 0")
+    assert not any(attempts._passes(FakeNetwork(mute=True)) for _ in range(20))
+    assert attempts._pause_s == reconnector.TRIALS_AFTER_MOST_S
 
 
 def made_alone(finish: Callable[[Task, AllReduceError | None], None]) -> Fallback:

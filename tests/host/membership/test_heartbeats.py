@@ -1,4 +1,4 @@
-"""What heartbeats tell a rank: of how many blocks there is room, and that a switch does not answer any more."""
+"""What a switch tells a rank meanwhile: of how many blocks there is room, who has left, and that it answers no more."""
 
 from __future__ import annotations
 
@@ -138,3 +138,28 @@ def test_a_switch_that_knows_the_rank_no_more_is_believed_at_once() -> None:
     with joined(deaf([grpc.StatusCode.FAILED_PRECONDITION] * 100)) as losses:
         wait_for(lambda: len(losses) > 0)
     assert losses[0][0] == 1
+
+
+def test_heartbeats_come_as_often_as_the_switch_says() -> None:
+    switch, began_s = deaf([]), time.monotonic()
+    with joined(switch):
+        wait_for(lambda: switch.heartbeats >= 20)
+    assert time.monotonic() - began_s < 15, "a thousandth of a second, and not one"
+
+
+# --- who has left ---
+
+
+def test_a_rank_that_left_and_has_come_back_is_not_blamed_for_a_stall() -> None:
+    losses: list[Loss] = []
+    config = Config(switch="127.0.0.1:9", rank=0, workers=3)
+    with closing(Session(config, losses.append, lambda _: None, lambda: None, lambda: None)) as session:
+        for rank in (1, 2):
+            session._hear(pb.Event(member_left=pb.MemberLeft(rank=rank)))
+        session._hear(pb.Event(member_joined=pb.MemberJoined(rank=1)))
+        session._hear(pb.Event(stalled=pb.Stalled(ranks=[1])))
+        assert losses == []
+        session._hear(pb.Event(stalled=pb.Stalled(ranks=[1, 2])))
+    (loss,) = losses
+    assert loss.cause.startswith("rank 2 has left the job")
+    assert loss.final

@@ -83,7 +83,7 @@ def test_what_one_rank_lacks_comes_from_another() -> None:
 
 def test_an_operation_that_was_done_elsewhere_is_finished() -> None:
     cluster, arrays = begin(2, [3 * LANES])
-    last = unfinished(cluster.engines[0])[0][0].blocks - 1
+    last = unfinished(cluster.engines[0])[0][0].shape.blocks - 1
     step(cluster, 20, lambda d: results_to(1)(d) and d.block == last)
     assert [engine.idle for engine in cluster.engines] == [True, False]
     finished, _ = finish(cluster)

@@ -77,7 +77,7 @@ def expect(
                 size = fmt.scale_lanes(lanes)
                 tail = b""
                 if item.phase is Phase.SCALE and size > SIGNATURE_LANES:
-                    tail = signature(values[0].size, float_type, divisor, tag).tobytes()
+                    tail = signature(values[0].size, float_type, divisor, tag)
                 for w in range(n):
                     into.up[w, number] = bytes(bytes_[w][chunk]).ljust(size - len(tail), b"\0") + tail
                 down = bytes((agreed if item.phase is Phase.SCALE else refined)[chunk])

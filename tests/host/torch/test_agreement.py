@@ -24,6 +24,13 @@ DIFFERENCES: list[Any] = [
     pytest.param({"format": ["nat8", "dith8"]}, "rank 1 has format 'dith8' and rank 0 'nat8'", id="format"),
     pytest.param({"policy": ["raise", "fallback"]}, "rank 1 has policy 'fallback' and rank 0 'raise'", id="policy"),
     pytest.param({"lanes": [64, None]}, "rank 1 has lanes None and rank 0 64", id="lanes"),
+    pytest.param({"seed": [7, 8]}, "rank 1 has seed 8 and rank 0 7", id="seed"),
+    pytest.param({"local_size": [1, 2]}, "rank 1 has local_size 2 and rank 0 1", id="local_size"),
+    pytest.param(
+        {"reduce_scatter_format": ["nat8", "dith8"]},
+        "rank 1 has reduce_scatter_format 'dith8' and rank 0 'nat8'",
+        id="reduce_scatter_format",
+    ),
     pytest.param({"format": ["nat8", "nat9"]}, "nat9", id="no such format"),
     pytest.param({"reduce_scatter_format": ["nat8", ["nat8"]]}, "is ['nat8']: give the name of a format", id="a list"),
     pytest.param(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,7 +12,7 @@ from tests.host.torch.ranks import equal
 from tests.host.torch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
-from inagg_host.compress import parse
+from inagg_host.compress import Memory, parse
 from inagg_host.config import ConfigError
 from inagg_host.torch import InaggState, inagg_hook
 from inagg_host.torch.checkpoint import load, save
@@ -24,6 +25,17 @@ def test_what_a_rank_of_a_larger_run_has_saved_is_refused() -> None:
     assert load(compressor, saved, rank=1, ranks=4) == (5, {})
     with pytest.raises(ValueError, match="a run with 4 ranks, and here are 2: begin without it"):
         load(compressor, saved, rank=1, ranks=2)
+
+
+def test_what_was_saved_stays_as_it_was_and_can_be_loaded_again() -> None:
+    """In memory, too: as by a training that keeps the best of its states."""
+    compressor, memories = parse("ef+topk:k=0.1"), {0: Memory(2, np.dtype(np.float32), 1, {"memory": np.ones(2)})}
+    saved = save(compressor, Compression(5, memories), rank=0, ranks=1)
+    memories[0].state["memory"] += 1
+    for _ in range(2):
+        _, loaded = load(compressor, saved, rank=0, ranks=1)
+        assert loaded[0].state["memory"].tolist() == [1, 1]
+        loaded[0].state["memory"] += 1
 
 
 def trained(state: InaggState) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import cast
 
 import pytest
@@ -13,6 +14,7 @@ from tests.host.torch.test_ddp import backward
 from tests.host.torch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
+from inagg_host.torch import InaggState, inagg_hook
 from inagg_testbed.training import make_model
 
 
@@ -57,3 +59,34 @@ def compiled_function() -> tuple[list[float], int]:
 
 def test_collectives_inside_of_a_compiled_function(two: World) -> None:
     assert equal(two.run(compiled_function)) == ([5.0, 5.0], 2)
+
+
+def gradients_of_steps(compiled: bool, hooked: bool) -> list[float]:
+    """Norms of the gradients after three steps of which all is in one frame, `backward()` too, with buckets of unlike
+    sizes. What is called back from there would be traced, for each size anew."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(120, 120), torch.nn.ReLU(), torch.nn.Linear(120, 60)), bucket_cap_mb=0.06
+    )
+
+    def step(values: torch.Tensor) -> None:
+        backward(model(values).square().mean())
+
+    with ExitStack() as stack:
+        stack.enter_context(torch._dynamo.config.patch(optimize_ddp=False))
+        if hooked:
+            model.register_comm_hook(stack.enter_context(InaggState(min_bytes=0, format="fix32")), inagg_hook)
+        take = torch.compile(step, backend="aot_eager") if compiled else step
+        for number in range(3):
+            model.zero_grad()
+            take(torch.full((8, 120), 1.0 + number + dist.get_rank()))
+    return [float(p.grad.norm()) for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_training_step_that_is_compiled_as_a_whole(hooked: bool, request: pytest.FixtureRequest) -> None:
+    ranks: World = request.getfixturevalue("beside" if hooked else "two")
+    eager, compiled = (equal(ranks.run(gradients_of_steps, whole, hooked)) for whole in (False, True))
+    assert len(eager) == 4
+    assert compiled == pytest.approx(eager, rel=1e-5)

@@ -188,10 +188,12 @@ def test_all_ranks_hear_of_a_kernel_that_fails_while_sums_are_on_their_way(switc
 def sum_without_memory(name: str) -> str:
     """What a sum says after one of the same shape for which rank 0 had no memory on the GPU."""
     device, rank = torch.device("cuda", 0), dist.get_rank()
+    elements = 2 * ENCODED  # more than a segment of PyTorch's allocator: only a new one meets the limit below
     with TensorAllReduce(rank=rank, workers=2, job=name, timeout_s=30.0) as all_reduce:
-        all_reduce(torch.ones(ENCODED, device=device))  # compiles
+        all_reduce(torch.ones(elements, device=device))  # compiles
+        all_reduce.drain()  # else its memory is not free yet, and is not given back
         first, second = (
-            torch.ones(1024, ENCODED // 1024, device=device).t() for _ in range(2)
+            torch.ones(1024, elements // 1024, device=device).t() for _ in range(2)
         )  # to be copied in order
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()

@@ -14,6 +14,7 @@ from inagg_host.torch import InaggState
 from inagg_host.torch.options import (
     DEFAULT_MIN_BYTES,
     REDUCE_SCATTER_FORMAT,
+    REJOIN_LIMIT_S,
     Options,
     Settings,
     configure,
@@ -88,6 +89,11 @@ def test_the_environments_timeout_counts_if_it_is_shorter(monkeypatch: pytest.Mo
 def test_no_wait_is_longer_than_the_groups_timeout() -> None:
     config = settled(timedelta(seconds=3)).config
     assert (config.join_timeout_s, config.reconnect_s) == (3, 3)
+
+
+def test_a_rank_that_is_lost_is_not_waited_for_as_long_as_at_a_switch_of_ones_own() -> None:
+    assert settled().config.rejoin_limit_s == REJOIN_LIMIT_S
+    assert settled(rejoin_limit_s=0).config.rejoin_limit_s == 0
 
 
 def test_the_job_is_named_after_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +173,7 @@ def test_ranks_of_the_job_are_hosts_where_hosts_sum_inside_first(monkeypatch: py
     ("ranks", "local_size"),
     [
         ([0, 1, 2, 3, 4, 5, 6, 7], 4), ([0, 1, 4, 5], 2), ([0, 1, 2, 3], 4), ([4, 0], 1), ([0, 1, 2], 3),
-        ([0, 1, 2, 4], 1), ([7], 1), ([1, 2, 3, 4], 1),
+        ([0, 1, 2, 4], 1), ([7], 1), ([1, 2, 3, 4], 1), ([0, 1, 4, 5, 6, 8, 9, 10], 1),
     ],
 )  # fmt: skip
 def test_a_group_has_as_many_ranks_of_a_host_as_are_in_it(

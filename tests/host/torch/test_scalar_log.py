@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from tests.host.torch.world import World
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from inagg_host.stats import Counters
 from inagg_host.torch import InaggState, inagg_hook
-from inagg_host.torch.scalar_log import ScalarLog
+from inagg_host.torch.scalar_log import GradientSample, ScalarLog
 
 
 class Curves:
@@ -97,6 +99,51 @@ def test_nan_is_seen(beside: World) -> None:
     first, second = equal(beside.run(drawn_with_nan))
     assert first == 0
     assert second > 0
+
+
+def test_a_point_is_the_mean_of_the_steps_since_the_one_before() -> None:
+    curves, counters = Curves(), Counters()
+    log = ScalarLog(curves, 2, "")
+    for _ in range(5):
+        for first in (True, False):  # buckets of a step
+            log.begin_bucket(first, lambda: counters, None)
+        counters.resent += 4
+        counters.inner = {"small": counters.inner.get("small", 0) + 6}
+    assert curves.points["resent"] == [(2, 4.0), (4, 4.0)]
+    assert curves.points["inner_group"] == [(2, 6.0), (4, 6.0)]
+
+
+def test_counters_that_begin_anew_are_not_drawn_as_less_than_nothing() -> None:
+    curves = Curves()
+    log = ScalarLog(curves, 1, "")
+    for resent in (5, 7):
+        log.begin_bucket(True, partial(Counters, resent=resent), None)
+    log.reset()
+    for resent in (0, 3):
+        log.begin_bucket(True, partial(Counters, resent=resent), None)
+    assert [value for _, value in curves.points["resent"]] == [2.0, 3.0]
+
+
+def test_of_each_point_one_bucket_is_a_sample() -> None:
+    curves, wanted = Curves(), []
+    log = ScalarLog(curves, 2, "")
+    for step in range(5):
+        for first in (True, False):
+            wanted.append(log.begin_bucket(first, Counters, None))
+            if wanted[-1]:
+                sample = GradientSample(torch.ones(1))
+                sample.metrics = {"share_nan": float(step)}
+                log.take(sample)
+    assert wanted == [False, False, True, False] * 2 + [False, False]
+    assert curves.points["share_nan"] == [(2, 1.0), (4, 3.0)]
+
+
+def test_the_share_that_was_rounded_to_zero_is_of_values_that_were_not_zero() -> None:
+    tensor = torch.tensor([0.0, 0.0, 1.0, 2.0])
+    sample = GradientSample(tensor)
+    sample.contributed[3] = 2.0
+    sample.compute()
+    assert sample.metrics == {"rounding_error": pytest.approx(0.2**0.5), "share_rounded_to_zero": 0.5, "share_nan": 0.0}
 
 
 def test_what_is_no_writer_is_refused() -> None:

@@ -127,6 +127,21 @@ def test_a_checkpoint_goes_on_to_the_same_bits() -> None:
         assert torch.equal(optimizer.average(a), restored.average(b))
 
 
+def test_a_parameter_without_a_gradient_keeps_its_number() -> None:
+    """By which ranks know each other's, and memories are kept."""
+    numbers = []
+
+    def exchange(number: int, entering: Vector) -> tuple[Vector, Vector]:
+        numbers.append(number)
+        return entering, entering
+
+    params = [torch.zeros(1), torch.zeros(1)]
+    optimizer = MemSGD(params, 1.0, exchange=exchange)
+    params[1].grad = torch.ones(1)
+    optimizer.step()
+    assert numbers == [1]
+
+
 def test_a_step_size_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="above 0"):
         MemSGD([torch.zeros(1)], 0.0, TopK(1))

@@ -6,12 +6,15 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from multiprocessing.shared_memory import SharedMemory
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from inagg_host.compress.optim import parallel
 from inagg_host.compress.optim.parallel import Gradient, parallel_mem_sgd
 
 Array = npt.NDArray[np.float64]
@@ -67,9 +70,18 @@ def test_two_processes_share_the_steps_and_the_iterate() -> None:
     assert run.seconds > 0
 
 
-def test_an_error_in_a_process_is_raised() -> None:
+def test_an_error_in_a_process_is_raised_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def make(**options: Any) -> SharedMemory:
+        made.append(SharedMemory(**options))
+        return made[-1]
+
+    monkeypatch.setattr(parallel, "SharedMemory", make)
     with pytest.raises(RuntimeError, match="a worker of Parallel-Mem-SGD has failed"):
         parallel_mem_sgd(Broken(), np.zeros(D), workers=1, steps=1, k=1, rate=rate)
+    with pytest.raises(FileNotFoundError):
+        SharedMemory(made[0].name)
 
 
 def test_ctrl_c_ends_the_processes_at_once_and_without_a_word_of_theirs(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from inagg_host.compress.optim.quantize import (
     NoCompression,
     RowCompressor,
+    Sampling,
     Steps,
     block_steps,
     uniform_steps,
@@ -102,6 +103,13 @@ def test_norms_are_counted_for_each_block_and_row() -> None:
     one, four = (Steps(np.ones(D), blocks)(zeros, np.random.default_rng(0)).bits for blocks in (1, 4))
     assert four - one == 3 * 3 * 32
     assert NoCompression()(zeros, np.random.default_rng(0)).bits == 3 * D * 32
+
+
+def test_of_sampled_coordinates_values_and_places_are_counted() -> None:
+    message = Sampling(np.ones(3))(np.full((2, 3), 5.0), np.random.default_rng(0))
+    gaps = 1 + 1 + 1 + 1  # each is next to the one before, and the end is next to the last
+    assert message.bits == 2 * (3 * 32 + gaps)
+    assert message.dense_bits == 2 * (3 * 32 + 3)
 
 
 def test_steps_that_cannot_be_are_refused() -> None:

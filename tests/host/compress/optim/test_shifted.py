@@ -10,7 +10,7 @@ import pytest
 
 from inagg_host.compress import Aggregation, Compressor, Dithering, Key, RandK, State, TernGrad, TopK, parse
 from inagg_host.compress.optim.shifted import Shifted, WhitenedEach
-from inagg_host.compress.optim.smoothness import Smoothness, shared_smoothness
+from inagg_host.compress.optim.smoothness import Smoothness, shared_smoothness, stacked
 
 N, D = 3, 8
 RNG = np.random.default_rng(2)
@@ -91,7 +91,15 @@ def test_a_compressor_with_a_memory_is_refused_as_nobody_would_ask_it(inner: str
         Shifted(parse(inner) if isinstance(inner, str) else inner, 0.5)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.5])
+def test_a_share_that_is_none_is_refused(alpha: float) -> None:
+    with pytest.raises(ValueError, match="give a share"):
+        Shifted(TernGrad(), alpha)
+
+
 def test_a_matrix_for_each_worker_needs_a_gather() -> None:
+    with pytest.raises(ValueError, match="for one each take WhitenedEach"):
+        Shifted(TernGrad(), 0.5, stacked(OWN))
     assert WhitenedEach(TernGrad(), OWN, 0).aggregation is Aggregation.GATHER
     assert WhitenedEach(TernGrad(), OWN, 0).formats == ()
 

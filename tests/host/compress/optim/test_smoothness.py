@@ -40,6 +40,13 @@ def test_what_the_function_does_not_bend_along_stays_zero() -> None:
     assert Smoothness.of(np.array([1.0, 4.0, 0.0])).whiten(np.array([2.0, 2.0, 5.0])).tolist() == [2.0, 1.0, 0.0]
 
 
+def test_what_rounding_makes_of_a_direction_without_bend_is_none() -> None:
+    samples = np.random.default_rng(4).standard_normal((2, 6))
+    smoothness = Smoothness.of(samples.T @ samples)
+    assert np.linalg.matrix_rank(smoothness.inverse_root) == 2
+    assert np.abs(smoothness.inverse_root).max() < 10
+
+
 def test_ridge_matrix_is_the_hessian() -> None:
     def gradient(x: Array) -> Array:
         result: Array = SAMPLES.T @ (SAMPLES @ x) / len(SAMPLES) + L2 * x
