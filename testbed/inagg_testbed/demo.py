@@ -111,10 +111,7 @@ def demo(
     check_place(workers, link, racks, trunk, target)
     require("torch", "sklearn", *(["pyroute2"] if link is not None or target == "bmv2" else []))
     if report is None and not as_json:
-        report = Path(REPORT)
-        if (why := why_no_report(report)) is not None:  # nobody has asked for it by name, so the demo goes without
-            click.echo(f"no report: {why}", err=True)
-            report = None
+        report = _usual_report()
     few = target == "bmv2" or record is not None
     from_seed = range(seed, seed + (seeds or SEEDS["bmv2" if few else "software"]))
     place = Place(workers, link, racks, trunk)
@@ -124,28 +121,16 @@ def demo(
         passes = epochs or EPOCHS[target]
         found = _train(place, format_, target, gloo, record, view.options, passes, from_seed, progress)
     outcomes = [outcome for outcome, _ in found]
-    where = f"{workers} workers {places(link, racks, trunk)}"
-    if as_json:
-        for outcome in outcomes:
-            line = asdict(outcome) | {"accuracy": outcome.accuracy}
-            click.echo(json.dumps({"bench": "demo", "workers": workers} | place.about() | line | setup()))
-    else:
-        out = console()
-        print_outcomes(out, outcomes, f"{workers} workers" + (f" in {racks} racks" if racks else ""))
-        for sentence in conclusions(outcomes):
-            say(sentence)
+    _show(outcomes, place, as_json)
     if report is not None:
         throughput = _all_reduces(place, format_) if gloo else []
-        click.echo(f"report: {demo_report(report, found, where, throughput)}", err=as_json)
+        click.echo(f"report: {demo_report(report, found, place.where, throughput)}", err=as_json)
     if record is not None:
         from .replay.recording import add_note
 
-        add_note(record, {"command": ["inagg", "demo"], "summary": f"{where}, target software"})
+        add_note(record, {"command": ["inagg", "demo"], "summary": f"{place.where}, target software"})
         click.echo(f"recorded: {record}; look at it again: inagg replay {record}", err=as_json)
-    if not all(outcome.same_parameters for outcome in outcomes):
-        raise click.ClickException("the workers did not end with the same parameters")
-    if len({tuple(outcome.parameters) for outcome in outcomes if outcome.system != "gloo"}) > 1:
-        raise click.ClickException(f"{target} and the software switch did not end with the same parameters")
+    _check(outcomes, target)
     if not as_json:
         click.echo("\n" + "\n".join(go_on()))
 
@@ -159,11 +144,46 @@ class Place:
     racks: int
     trunk: str | None
 
+    @property
+    def where(self) -> str:
+        """In words."""
+        return f"{self.workers} workers {places(self.link, self.racks, self.trunk)}"
+
     def about(self) -> dict[str, Any]:
         """Facts for programs: what is not as usual."""
         links: dict[str, Any] = {"link": self.link} if self.link else {}
         trunks = {"trunk": self.trunk or self.link} if self.link else {}
         return links | ({"racks": self.racks} | trunks if self.racks else {})
+
+
+def _usual_report() -> Path | None:
+    """Where a report goes for which nobody has asked by name; None, and people are told why, if it cannot be made."""
+    report = Path(REPORT)
+    if (why := why_no_report(report)) is not None:
+        click.echo(f"no report: {why}", err=True)
+        return None
+    return report
+
+
+def _show(outcomes: Sequence[Outcome], place: Place, as_json: bool) -> None:
+    """Print outcomes for people, or for programs."""
+    if as_json:
+        for outcome in outcomes:
+            line = asdict(outcome) | {"accuracy": outcome.accuracy}
+            click.echo(json.dumps({"bench": "demo", "workers": place.workers} | place.about() | line | setup()))
+        return
+    in_racks = f" in {place.racks} racks" if place.racks else ""
+    print_outcomes(console(), outcomes, f"{place.workers} workers{in_racks}")
+    for sentence in conclusions(outcomes):
+        say(sentence)
+
+
+def _check(outcomes: Sequence[Outcome], target: str) -> None:
+    """Raises click.ClickException unless all that should have ended with the same bits has done so."""
+    if not all(outcome.same_parameters for outcome in outcomes):
+        raise click.ClickException("the workers did not end with the same parameters")
+    if len({tuple(outcome.parameters) for outcome in outcomes if outcome.system != "gloo"}) > 1:
+        raise click.ClickException(f"{target} and the software switch did not end with the same parameters")
 
 
 def _all_reduces(place: Place, format_: str) -> list[dict[str, Any]]:
@@ -217,8 +237,7 @@ def _train(
         start_target("software", topology, given) as running,
     ):
         middle = f"a tree of {1 + racks} switches" if racks else "a switch"
-        workers = f"{place.workers} workers {places(place.link, racks, trunk)}"
-        progress.say(f"{middle} on {running.control}, {workers}; {what}")
+        progress.say(f"{middle} on {running.control}, {place.where}; {what}")
         trainings = [Training("tree" if racks else "software", options, running)]
         trainings += [Training("gloo")] if gloo else []
         return found + run_trainings(trainings, topology, epochs, seeds, progress)

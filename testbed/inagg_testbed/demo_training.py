@@ -157,6 +157,36 @@ def _worker(
         connection.send((None, ("end", found)))
 
 
+class _Log:
+    """Seconds and losses of the steps of one rank."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.losses: list[float] = []
+        self.start()
+
+    def start(self) -> None:
+        """What was before does not count as time of the next step."""
+        self._last_s = time.perf_counter()
+
+    def add(self, loss: float) -> None:
+        """A step has ended."""
+        now_s = time.perf_counter()
+        self.seconds.append(now_s - self._last_s)
+        self.losses.append(loss)
+        self._last_s = now_s
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `_outcome`."""
+        return {
+            "loss": self.losses[-1],
+            "step_s": statistics.median(self.seconds[1:]),
+            "seconds": [round(step_s, 6) for step_s in self.seconds],
+            "losses": self.losses,
+            "steps": len(self.seconds),
+        }
+
+
 def _train(
     gloo_bytes: WorkerBytes, rank: int, workers: int, system: str, options: dict[str, Any], epochs: int, seed: int,
     after: Callable[[float], None],
@@ -179,41 +209,28 @@ def _train(
         watch = Watch(system, options.get("format", "float32"), workers, state)
         if state is not None:
             model.register_comm_hook(state, watch.hook(inagg_hook) if rank == 0 else inagg_hook)
-        times: list[float] = []
-        losses: list[float] = []
-        sent = gloo_bytes.count()[0]
+        log, sent = _Log(), gloo_bytes.count()[0]
         dist.barrier()  # after the count: another rank could have sent before it
-        last = [time.perf_counter(), 0.0]
+        log.start()
 
         def after_step(step: int, loss: float) -> None:
-            now_s = time.perf_counter()
-            times.append(now_s - last[0])
-            losses.append(loss)
-            last[:] = now_s, loss
+            log.add(loss)
             if rank == 0:
                 after(loss)
                 watch.after_step(loss)
                 if (step + 1) % steps_of_epoch(workers) == 0:
                     watch.after_epoch(accuracy(model.module, testing))
-                    last[0] = time.perf_counter()
+                    log.start()
 
         train(model, training, Plan(epochs=epochs, batch=BATCH * workers, seed=seed), rank, workers, after_step)
         dist.barrier()
-        if state is not None:
-            bytes_up = state.counters.bytes_out / len(times)
-        else:
-            bytes_up = (gloo_bytes.count()[0] - sent) / len(times)
+        sent = state.counters.bytes_out if state is not None else gloo_bytes.count()[0] - sent
         watch.time_computing(model.module, *next(training.batches(BATCH, rank, workers, seed=0)))
         dist.barrier()  # nobody leaves while others still compute
         parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-        return {
+        return log.as_dict() | {
             "accuracy": accuracy(model, testing),
-            "loss": last[1],
-            "step_s": statistics.median(times[1:]),
-            "seconds": [round(step_s, 6) for step_s in times],
-            "losses": losses,
-            "bytes_up": bytes_up,
-            "steps": len(times),
+            "bytes_up": sent / len(log.seconds),
             "parameters": zlib.crc32(parameters),
             "history": watch.finish(),
         }

@@ -71,6 +71,7 @@ class HostAllReduce:
         """``sums``: over the ranks of the same place on all hosts. ``scatter`` and ``gather``: two groups of this
         host's ranks, which nothing else uses. All three are closed by `close`."""
         self._sums, self._inside, self._local_size = sums, [scatter, gather], scatter.size()
+        self._place = scatter.rank()
         self._begin = SerialExecutor("inagg-host-sums")
         self._end = SerialExecutor("inagg-host-gather")
         self._streams: dict[torch.device, tuple[DeviceStream, DeviceStream, DeviceStream]] = {}
@@ -117,7 +118,7 @@ class HostAllReduce:
                 one.keep(whole, parts, target)
                 launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
         except BaseException as error:
-            self.close(_inside_failed(error), end=True)
+            self.close(self._inside_failed(error), end=True)
             raise
         self._unfinished.add(done)
         done.add_done_callback(self._unfinished.discard)
@@ -186,12 +187,13 @@ class HostAllReduce:
                     event = one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
-            self._sums.close(_inside_failed(error), end=True)
-            done.set_exception(error)
+            self._sums.close(self._inside_failed(error), end=True)
+            done.set_exception(self._told(error))
         else:
             here, end = threading.get_ident(), partial(_end, one, done, event)
 
             def over(error: BaseException | None) -> None:
+                error = error and self._told(error)
                 # Called at once where it was waited for: who submits waits for this thread, which is not to wait for
                 # the device.
                 if event is not None and threading.get_ident() == here:
@@ -206,6 +208,22 @@ class HostAllReduce:
             self.arrays.later(partial(end, error))
         except RuntimeError:  # it is closed
             end(error)
+
+    def _inside_failed(self, error: BaseException) -> str:
+        host, ranks = self.arrays.config.rank, self._local_size
+        here = f"host {host} (ranks {host * ranks} to {(host + 1) * ranks - 1})"
+        return f"sums inside of {here} failed, as they do when one of these is gone: {type(error).__name__}: {error}"
+
+    def _told(self, error: BaseException) -> BaseException:
+        """``error`` in the group's numbers: the job of a place has one rank on each host, which has the host's number;
+        and what Gloo or NCCL say names nobody."""
+        if not isinstance(error, AllReduceError):
+            told = AllReduceError(self._inside_failed(error))
+        else:
+            job, ranks, place = self.arrays.config.job, self._local_size, self._place
+            told = AllReduceError(f"{error} (rank N of job {job!r} is that of host N: rank {ranks} N + {place} here)")
+        told.__cause__ = error
+        return told
 
     @property
     def arrays(self) -> AllReduce:
@@ -258,10 +276,6 @@ def _end(_one: _Sum, done: Future[None], event: Event | None, error: BaseExcepti
         done.set_result(None)
     else:
         done.set_exception(error)
-
-
-def _inside_failed(error: BaseException) -> str:
-    return f"sums inside of a host failed: {type(error).__name__}: {error}"
 
 
 def _on(stream: DeviceStream | None) -> AbstractContextManager[None]:

@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,24 @@ def measure_all(
                 yield measure(subject, runs)
 
 
+COLUMNS: list[Column] = [
+    ("floats", lambda r: r["float_type"]),
+    ("format", lambda r: r["format"]),
+    ("kernel", lambda r: r["kernel"]),
+    ("M floats/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
+    ("GB/s", lambda r: f"{r['bytes_per_s'] / 1e9:.1f}"),
+    ("copy", lambda r: f"{r['copy_bytes_per_s'] / 1e9:.1f}"),
+    ("ratio", lambda r: f"{r['ratio_to_copy']:.2f}"),
+]
+TABLE = Table(
+    "one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns",
+    COLUMNS,
+    Bars("million floats/s", lambda r: r["elements_per_s"] / 1e6),
+    keys=3,
+    left=("floats", "format", "kernel"),
+)
+
+
 @click.command()
 @formats_option("Only these formats (repeatable)", ())
 @click.option(
@@ -218,50 +237,39 @@ def kernels(
     Absmax finds the scale bytes (on the CPU, of nat8 and float32, it also drafts the codes), encode makes contributions
     of floats, and decode makes floats of results.
     """
-    from . import cuda, kernels_gpu
+    from . import cuda
 
     if device == "cuda":
         cuda.require_gpu()
     jobs = [job_format(name) for name in formats or FORMATS]
     float_types = [FloatType[name.upper()] for name in types or ("float32", "bfloat16", "float16", "float64")]
     options: dict[str, Any] = {"workers": workers, "elements": elements, "runs": runs}
-    measures: list[Callable[[Doing], Iterator[KernelRate]]] = []
+    measures: list[Callable[..., Iterator[KernelRate]]] = []
     if device != "cuda":
-        measures.append(
-            lambda progress: measure_all(jobs, float_types, batch_datagrams=batch, progress=progress, **options)
-        )
+        measures.append(partial(measure_all, jobs, float_types, batch_datagrams=batch, **options))
     if device is None and (why_not := cuda.why_not()) is not None:
         click.echo(f"SKIPPED the kernels of the GPU: {why_not}", err=True)
     elif device != "cpu":
-        import torch
-
-        if importlib.util.find_spec("triton") is None:
-            raise click.ClickException("there is no Triton here, which comes with the CUDA builds of PyTorch")
-        here = torch.device("cuda", torch.cuda.current_device())
-        triton = importlib.import_module("inagg_host.torch.gpu.triton_kernels")
-        measures.append(
-            lambda progress: kernels_gpu.measure_all(
-                jobs, float_types, device=here, kernels=triton, progress=progress, **options
-            )
-        )
+        measures.append(partial(_on_gpu(), jobs, float_types, **options))
 
     def lines(progress: Doing) -> Iterator[dict[str, Any]]:
         for measure in measures:
-            for rate in measure(progress):
+            for rate in measure(progress=progress):
                 yield {"bench": "kernels"} | asdict(rate)
 
-    columns: list[Column] = [
-        ("floats", lambda r: r["float_type"]),
-        ("format", lambda r: r["format"]),
-        ("kernel", lambda r: r["kernel"]),
-        ("M floats/s", lambda r: f"{r['elements_per_s'] / 1e6:,.0f}"),
-        ("GB/s", lambda r: f"{r['bytes_per_s'] / 1e9:.1f}"),
-        ("copy", lambda r: f"{r['copy_bytes_per_s'] / 1e9:.1f}"),
-        ("ratio", lambda r: f"{r['ratio_to_copy']:.2f}"),
-    ]
-    title = "one core, or the GPU; copy (GB/s) and ratio are to a copy of the same floats, in turns"
-    bars = Bars("million floats/s", lambda r: r["elements_per_s"] / 1e6)
-    table = Table(title, columns, bars, keys=3, left=("floats", "format", "kernel"))
     total = len(measures) * len(float_types) * len(jobs) * KERNELS
-    measured = show(lines, table, total=total, as_json=as_json)
-    write_report(report, measured, table, as_json=as_json)
+    measured = show(lines, TABLE, total=total, as_json=as_json)
+    write_report(report, measured, TABLE, as_json=as_json)
+
+
+def _on_gpu() -> Callable[..., Iterator[KernelRate]]:
+    """As `measure_all`, on this process's GPU. Raises click.ClickException if there is no Triton."""
+    import torch
+
+    from . import kernels_gpu
+
+    if importlib.util.find_spec("triton") is None:
+        raise click.ClickException("there is no Triton here, which comes with the CUDA builds of PyTorch")
+    here = torch.device("cuda", torch.cuda.current_device())
+    triton = importlib.import_module("inagg_host.torch.gpu.triton_kernels")
+    return partial(kernels_gpu.measure_all, device=here, kernels=triton)

@@ -96,33 +96,12 @@ def bench_stages(fmt: JobFormat, workers: int, lanes: int, runs: int) -> Iterato
     down = datagram_bytes(fmt.result_encoding(Op.SUM, workers), lanes)
     count = min(datagrams_per_call(up), datagrams_per_call(down))
     lease = Lease(0, slots_for_window(count))
-    addresses = tuple(("127.0.0.1", 1 + rank) for rank in range(workers))
-    binding = Binding(JOB, 1, fmt, lanes, lease, 1, addresses)
+    binding = Binding(JOB, 1, fmt, lanes, lease, 1, tuple(("127.0.0.1", 1 + rank) for rank in range(workers)))
     switch = Aggregator(lease.slots, lanes)
     switch.bind(binding)
-    t = switch.tables
-    row = int(t.jobs.row[JOB])
-    sources = np.array([row_of(t.peers.keys, t.peers.rows, key_of(address)) for address in addresses])
-    replays = [Replay(binding, rank, count, 1) for rank in range(workers)]
-    held = bool(t.jobs.table[row]["held"][Op.SUM])
+    held = bool(switch.tables.jobs.table[int(switch.tables.jobs.row[JOB])]["held"][Op.SUM])
     early = workers - held  # batches that are taken into sums, or kept, before results are made
-    sums, results = np.zeros((count, lanes), np.int32), np.zeros((count, down), np.uint8)
-    times: dict[str, list[float]] = defaultdict(list)
-    with UdpLink() as link, UdpLink() as peer:
-        for _ in range(1 + runs):
-            batches = np.stack([replay.next_batch() for replay in replays])
-            peer.send(Batch(batches[0], up, link.address))
-            times["receive"].append(_us(link.receive, 1.0))
-            add = partial(_kernel_us, _add, batches[:early], up, sums, t.jobs.table[row], int(Op.SUM))
-            times["add"].append(add() if early else 0.0)  # a single worker's contribution is kept nowhere
-            taken_us = _kernel_us(_take, batches[:-1], up, sources[:-1], t)
-            times["write"].append(_kernel_us(_write, batches[-1], up, results, row, t))
-            times["take"].append(taken_us + _kernel_us(_take, batches[-1:], up, sources[-1:], t))
-            times["send"].append(_us(link.send, Batch(results.reshape(-1), down, peer.address)))
-            peer.receive(0.0)
-    if switch.counters().jobs[JOB].results != count * (1 + runs):
-        raise RuntimeError("the switch did not add up all that it was given")
-    us = {name: statistics.median(taken[1:]) for name, taken in times.items()}  # the first run compiles
+    us = _measure(switch, binding, (count, up, down), early, runs)
     parse_us = max(0.0, us["take"] - us["add"] - us["write"])  # on a busy machine a part may seem to take more
     of_round = {
         "receive": (workers * us["receive"], workers),
@@ -148,3 +127,32 @@ def bench_stages(fmt: JobFormat, workers: int, lanes: int, runs: int) -> Iterato
             "share_of_round": round_us / total_us,
             "elements_per_s": workers * count * lanes / (total_us * 1e-6),
         }
+
+
+def _measure(
+    switch: Aggregator, binding: Binding, sizes: tuple[int, int, int], early: int, runs: int
+) -> dict[str, float]:
+    """Medians of the microseconds that kernels and link took. ``sizes``: datagrams of a batch, and bytes of a datagram
+    up and down. Raises RuntimeError if the switch has lost some."""
+    count, up, down = sizes
+    t = switch.tables
+    row = int(t.jobs.row[JOB])
+    sources = np.array([row_of(t.peers.keys, t.peers.rows, key_of(address)) for address in binding.children])
+    replays = [Replay(binding, rank, count, 1) for rank in range(binding.world)]
+    sums, results = np.zeros((count, binding.lanes), np.int32), np.zeros((count, down), np.uint8)
+    times: dict[str, list[float]] = defaultdict(list)
+    with UdpLink() as link, UdpLink() as peer:
+        for _ in range(1 + runs):
+            batches = np.stack([replay.next_batch() for replay in replays])
+            peer.send(Batch(batches[0], up, link.address))
+            times["receive"].append(_us(link.receive, 1.0))
+            add = partial(_kernel_us, _add, batches[:early], up, sums, t.jobs.table[row], int(Op.SUM))
+            times["add"].append(add() if early else 0.0)  # a single worker's contribution is kept nowhere
+            taken_us = _kernel_us(_take, batches[:-1], up, sources[:-1], t)
+            times["write"].append(_kernel_us(_write, batches[-1], up, results, row, t))
+            times["take"].append(taken_us + _kernel_us(_take, batches[-1:], up, sources[-1:], t))
+            times["send"].append(_us(link.send, Batch(results.reshape(-1), down, peer.address)))
+            peer.receive(0.0)
+    if switch.counters().jobs[JOB].results != count * (1 + runs):
+        raise RuntimeError("the switch did not add up all that it was given")
+    return {name: statistics.median(taken[1:]) for name, taken in times.items()}  # the first run compiles

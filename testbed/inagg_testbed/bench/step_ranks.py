@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import torch
     from torch._C._distributed_c10d import GradBucket
 
+    from inagg_host.torch import InaggState
+
 GLOO = "gloo"
 START_LIMIT_S = 180.0
 NOISE_ELEMENTS = 1 << 18
@@ -131,10 +133,8 @@ def _worker(
     with gloo_rank(rank, workers, store), ExitStack() as stack:
         carried = WorkerBytes(node)
         import torch
-        import torch.distributed as dist
 
-        from inagg_host.stats import Counters
-        from inagg_host.torch import InaggState, inagg_hook
+        from inagg_host.torch import InaggState
 
         states = {
             system: stack.enter_context(InaggState(switch=control, format=system, job=f"step/{system}"))
@@ -143,58 +143,71 @@ def _worker(
         }
         noise = torch.from_numpy(np.random.default_rng(rank).standard_normal(NOISE_ELEMENTS, np.float32))
         connection.send((None, None))
-        sizes: list[int] = []
         buffers: list[torch.Tensor] = []
         for system, compute, steps in requests(connection):
-            if sizes != [elements for elements, _ in compute.buckets]:
-                sizes = [elements for elements, _ in compute.buckets]
+            sizes = [elements for elements, _ in compute.buckets]
+            if sizes != [buffer.numel() for buffer in buffers]:
                 buffers.clear()  # first, so that two models never lie in memory
                 buffers.extend(noise.repeat(-(-elements // NOISE_ELEMENTS))[:elements] for elements in sizes)
-            state = states.get(system)
+            report = _do_steps(states.get(system), compute, buffers, steps, carried, node.namespace is None)
+            connection.send((None, report))
 
-            def reduce(
-                number: int, tensor: torch.Tensor, state: InaggState | None = state
-            ) -> torch.futures.Future[Any]:
-                if state is not None:
-                    return inagg_hook(state, cast("GradBucket", _Bucket(number, tensor)))
-                work = dist.all_reduce(tensor.div_(workers), async_op=True)
-                assert work is not None
-                future: torch.futures.Future[Any] = work.get_future()
-                return future
 
-            before = state.counters.as_dict() if state else {}
-            sent = carried.count()[0]
-            dist.barrier()  # after the count: a rank that is ahead may have sent before it
-            cpu_s, seconds = time.process_time(), []
-            for _ in range(steps):
-                start_s = time.perf_counter()
-                _sleep_until(start_s + compute.forward_s)
-                pending = []
-                for number, (tensor, (_, ready_s)) in enumerate(zip(buffers, compute.buckets, strict=True)):
-                    _sleep_until(start_s + compute.forward_s + ready_s)
-                    pending.append(reduce(number, tensor))
-                _sleep_until(start_s + compute.seconds)
-                for future in pending:
-                    future.wait()
-                seconds.append(time.perf_counter() - start_s)
-            worker_cpu_s = time.process_time() - cpu_s
-            dist.barrier()  # a rank can have its sums before all others have sent theirs
-            sent = carried.count()[0] - sent
-            counters = state.counters if state else Counters()
-            if state is not None and node.namespace is None:  # over loopback Gloo alone is counted
-                sent = counters.bytes_out - before["bytes_out"]
-            connection.send(
-                (
-                    None,
-                    {
-                        "seconds": seconds,
-                        "cpu_s": worker_cpu_s / steps,
-                        "bytes_up": sent / steps,
-                        "resent": (counters.resent - before.get("resent", 0)) / steps,
-                        "rtt_s": counters.rtt_s,
-                    },
-                )
-            )
+def _do_steps(
+    state: InaggState | None, compute: Compute, buffers: Sequence[torch.Tensor], steps: int, carried: WorkerBytes,
+    over_loopback: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Do the steps, and say what they took; without ``state`` over Gloo."""
+    import torch.distributed as dist
+
+    from inagg_host.stats import Counters
+
+    before = state.counters.as_dict() if state else {}
+    sent = carried.count()[0]
+    dist.barrier()  # after the count: a rank that is ahead may have sent before it
+    cpu_s = time.process_time()
+    seconds = [_step(state, compute, buffers) for _ in range(steps)]
+    cpu_s = time.process_time() - cpu_s
+    dist.barrier()  # a rank can have its sums before all others have sent theirs
+    sent = carried.count()[0] - sent
+    counters = state.counters if state else Counters()
+    if state is not None and over_loopback:  # over loopback Gloo alone is counted
+        sent = counters.bytes_out - before["bytes_out"]
+    return {
+        "seconds": seconds,
+        "cpu_s": cpu_s / steps,
+        "bytes_up": sent / steps,
+        "resent": (counters.resent - before.get("resent", 0)) / steps,
+        "rtt_s": counters.rtt_s,
+    }
+
+
+def _step(state: InaggState | None, compute: Compute, buffers: Sequence[torch.Tensor]) -> float:
+    """One step; its seconds."""
+    start_s = time.perf_counter()
+    _sleep_until(start_s + compute.forward_s)
+    pending = []
+    for number, (tensor, (_, ready_s)) in enumerate(zip(buffers, compute.buckets, strict=True)):
+        _sleep_until(start_s + compute.forward_s + ready_s)
+        pending.append(_reduce(state, number, tensor))
+    _sleep_until(start_s + compute.seconds)
+    for future in pending:
+        future.wait()
+    return time.perf_counter() - start_s
+
+
+def _reduce(state: InaggState | None, number: int, tensor: torch.Tensor) -> torch.futures.Future[Any]:
+    """Begin to make the mean of a bucket: with the hook, or over Gloo as DistributedDataParallel does."""
+    import torch.distributed as dist
+
+    from inagg_host.torch import inagg_hook
+
+    if state is not None:
+        return inagg_hook(state, cast("GradBucket", _Bucket(number, tensor)))
+    work = dist.all_reduce(tensor.div_(dist.get_world_size()), async_op=True)
+    assert work is not None
+    future: torch.futures.Future[Any] = work.get_future()
+    return future
 
 
 def disturbance(foreign_load: float) -> str | None:

@@ -35,6 +35,7 @@ CHECKS: Final[Sequence[Callable[[], Iterator[Finding]]]] = (
     kernel.check_offloads,
     kernel.check_buffers,
     kernel.check_descriptors,
+    kernel.check_reserved_ports,
 )
 CHECKS_OF_SWITCHES: Final[Sequence[Callable[[Mapping[str, str]], Iterator[Finding]]]] = (
     ports.check_ports,

@@ -15,6 +15,8 @@ from inagg_link.base import Batch
 from inagg_link.udp import UdpLink
 from inagg_switch.cli.ready import BUFFER_GOOD_BYTES
 from inagg_switch.cli.words import bytes_text
+from inagg_switch.defaults import WEB_PORT
+from inagg_wire.layout import DATA_PORT
 
 from .finding import Finding, Verdict
 
@@ -25,6 +27,10 @@ LEAST: Final = {"net.core.rmem_max": BUFFER_GOOD_BYTES // 2, "net.core.wmem_max"
 FILE: Final = "/etc/sysctl.d/90-inagg.conf"
 DATAGRAM_BYTES, DATAGRAMS = 1472, 40
 PATIENCE_S: Final = 1.0
+CLIENT_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+RESERVED_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
+PORTS: Final = range(WEB_PORT, DATA_PORT + 64)
+"""Ports that `90-inagg.conf` reserves: the usual ones of a switch, of up to 64 shards."""
 DESCRIPTORS_LEAST: Final = 1024
 
 
@@ -49,6 +55,26 @@ def check_buffers() -> Iterator[Finding]:
             )
         else:
             yield Finding(name, Verdict.OK, bytes_text(value))
+
+
+def check_reserved_ports() -> Iterator[Finding]:
+    """Whether a connection of any program may get one of a switch's usual ports, at which it then cannot start. A note
+    and no more: whether a switch is to run here, nobody says."""
+    try:
+        low, high = map(int, CLIENT_PORTS.read_text().split())
+        reserved = RESERVED_PORTS.read_text().strip()
+        spans = [[int(end) for end in span.split("-")] for span in reserved.split(",") if span]
+    except (OSError, ValueError):  # this kernel, or this container, has none
+        return
+    name, ours = "net.ipv4.ip_local_reserved_ports", f"{PORTS[0]}-{PORTS[-1]}"
+    taken = [port for port in PORTS if low <= port <= high and not any(s[0] <= port <= s[-1] for s in spans)]
+    if not taken:
+        yield Finding("reserved ports", Verdict.OK, f"{ours} go to no connection that asks for none")
+        return
+    found = f"any connection may get port {taken[0]}, which matters where a switch is to run"
+    setting = ",".join(filter(None, (reserved, ours)))
+    do = f"echo '{name} = {setting}' | sudo tee -a {FILE} && sudo sysctl -p {FILE}"
+    yield Finding("reserved ports", Verdict.NOTE, found, do)
 
 
 def check_offloads() -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def one_block_each(workers: int, d: int, rng: np.random.Generator) -> Quadratics
     return Quadratics(hessians.reshape(workers, d), rng.standard_normal((workers, d)))
 
 
-def compare(workers: int, d: int, accuracy: float, settings: Run) -> tuple[Effort, Effort, Effort]:
+def efforts(workers: int, d: int, accuracy: float, settings: Run) -> tuple[Effort, Effort, Effort]:
     """DIANA with one norm and a budget of d/n; DIANA+ with n norms and a budget of d/n^2; and, to tell what the norms
     do from what the matrices do, DIANA+ with one norm, steps that follow the matrix, and a budget of d/n^2."""
     problem = of_quadratics(one_block_each(workers, d, settings.generator("problem", workers, d)))
@@ -66,58 +67,40 @@ def sizes_of(settings: Run) -> Mapping[int, Sequence[int]]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Bits to equal accuracy, with so many workers and dimensions."""
+
+    n: int
+    d: int
+    gain: float
+    """Those of DIANA over those of DIANA+ with n norms."""
+    control: float
+    """Those of DIANA+ with one norm over the same."""
+
+    @property
+    def cubes(self) -> float:
+        """d over n^3."""
+        return self.d / self.n**3
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     accuracy = 1e-1 if settings.tiny else 1e-4
     sizes = sizes_of(settings)
-    total = sum(d for of in sizes.values() for d in of)
-    gains: dict[tuple[int, int], float] = {}
-    controls: dict[tuple[int, int], float] = {}
-    done = 0
-    for workers, of in sizes.items():
-        for d in of:
-            settings.progress(done / total, f"{workers} workers, d = {d}")
-            diana, blocks, control = compare(workers, d, accuracy, settings)
-            if not (diana.reached and blocks.reached and control.reached):
-                outcome.notes.append(f"n = {workers}, d = {d}: not at {accuracy:g} after {LIMIT} iterations.")
-            gains[workers, d] = over(diana.bits, blocks.bits, diana, blocks)
-            controls[workers, d] = over(control.bits, blocks.bits, control, blocks)
-            done += d
-    for (workers, d), gain in gains.items():
-        ratio = d / workers**3
-        name = f"n = {workers}, d = {d:,} (d = {ratio:,.3g} n^3): bits of one norm over bits of n norms"
-        if ratio >= MUCH_LARGER:
-            why = "the number of workers; 20 %: the fewer coordinates are sent, the more bits say which"
-            outcome.add(name, gain, workers, 0.2 * workers, Source.DERIVED, why, Relation.AT_LEAST)
-            outcome.add(
-                f"n = {workers}, d = {d:,}: bits of DIANA+ with one norm over DIANA+ with n norms",
-                controls[workers, d],
-                CONTROL,
-                CONTROL_TOLERANCE,
-                Source.OURS,
-                "the control: both have the matrices. Below 1, so what wins above are the matrices and not the norms",
-            )
-        elif ratio < 1:
-            why = "it does not win: n norms of 32 bits are more than the levels that they save"
-            outcome.add(name, gain, 1.0, 0.0, Source.DERIVED, why, Relation.AT_MOST)
-    outcome.plots.append(
-        Plot(
-            "block-quantization",
-            "Block quantization (n norms) against one norm, to equal accuracy",
-            "d / n^3  (1)",
-            "bits of DIANA / bits of DIANA+ with n blocks  (1)",
-            [
-                *(Line(f"n = {n}", [d / n**3 for d in of], [gains[n, d] for d in of], "o-") for n, of in sizes.items()),
-                *(
-                    Line(f"n = {n}, DIANA+ in both", [d / n**3 for d in of], [controls[n, d] for d in of], "x:")
-                    for n, of in sizes.items()
-                ),
-                Line("equal", [min(d / n**3 for n, d in gains), max(d / n**3 for n, d in gains)], [1, 1], "k--"),
-            ],
-            log_x=True,
-            log_y=True,
-        )
-    )
+    total, done = sum(d for of in sizes.values() for d in of), 0
+    found: list[Measured] = []
+    for workers, d in [(n, d) for n, of in sizes.items() for d in of]:
+        settings.progress(done / total, f"{workers} workers, d = {d}")
+        diana, blocks, control = efforts(workers, d, accuracy, settings)
+        if not (diana.reached and blocks.reached and control.reached):
+            outcome.notes.append(f"n = {workers}, d = {d}: not at {accuracy:g} after {LIMIT} iterations.")
+        gain = over(diana.bits, blocks.bits, diana, blocks)
+        found.append(Measured(workers, d, gain, over(control.bits, blocks.bits, control, blocks)))
+        done += d
+    for each in found:
+        compare(outcome, each)
+    outcome.plots.append(plot(found))
     outcome.notes.append(
         f"Worker i's curvature is in block i of n: 1 along half of its coordinates, {CONVEXITY} elsewhere. DIANA has "
         "one norm and a budget of d/n coordinates; DIANA+ with n blocks has n norms and a budget of d/n^2, and by the "
@@ -129,6 +112,48 @@ def run(settings: Run) -> Outcome:
         "coordinate."
     )
     return outcome
+
+
+def compare(outcome: Outcome, found: Measured) -> None:
+    """What is claimed of one norm and of n, if something is for d over n^3."""
+    n, case = found.n, f"n = {found.n}, d = {found.d:,}"
+    name = f"{case} (d = {found.cubes:,.3g} n^3): bits of one norm over bits of n norms"
+    if found.cubes >= MUCH_LARGER:
+        why = "the number of workers; 20 %: the fewer coordinates are sent, the more bits say which"
+        outcome.add(name, found.gain, n, 0.2 * n, Source.DERIVED, why, Relation.AT_LEAST)
+        outcome.add(
+            f"{case}: bits of DIANA+ with one norm over DIANA+ with n norms",
+            found.control,
+            CONTROL,
+            CONTROL_TOLERANCE,
+            Source.OURS,
+            "the control: both have the matrices. Below 1, so what wins above are the matrices and not the norms",
+        )
+    elif found.cubes < 1:
+        why = "it does not win: n norms of 32 bits are more than the levels that they save"
+        outcome.add(name, found.gain, 1.0, 0.0, Source.DERIVED, why, Relation.AT_MOST)
+
+
+def plot(found: Sequence[Measured]) -> Plot:
+    """Bits over bits, against d over n^3."""
+    by_count = {each.n: [other for other in found if other.n == each.n] for each in found}
+    cubes = [each.cubes for each in found]
+    return Plot(
+        "block-quantization",
+        "Block quantization (n norms) against one norm, to equal accuracy",
+        "d / n^3  (1)",
+        "bits of DIANA / bits of DIANA+ with n blocks  (1)",
+        [
+            *(Line(f"n = {n}", [m.cubes for m in of], [m.gain for m in of], "o-") for n, of in by_count.items()),
+            *(
+                Line(f"n = {n}, DIANA+ in both", [m.cubes for m in of], [m.control for m in of], "x:")
+                for n, of in by_count.items()
+            ),
+            Line("equal", [min(cubes), max(cubes)], [1, 1], "k--"),
+        ],
+        log_x=True,
+        log_y=True,
+    )
 
 
 EXPERIMENT = Experiment(

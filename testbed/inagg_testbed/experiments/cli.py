@@ -71,10 +71,8 @@ def experiment(
     Exit status 1 if a figure is not within its tolerance. References that are our own are not compared where --workers,
     --dim or --data change what they were measured on.
     """
-    asked = {"workers": workers, "seeds": seeds, "dim": dim, "data": data}
-    check_options(name, asked)
-    if name != ALL and EXPERIMENTS[name].one_count and len(workers) > 1:
-        raise click.UsageError(f"{name} has one number of workers, not {len(workers)}")
+    check_options(name, {"workers": workers, "seeds": seeds, "dim": dim, "data": data})
+    check_count(name, workers)
     if out is not None:
         try:
             stored(out)  # before the work
@@ -104,13 +102,19 @@ def experiment(
                 write(records[-1:], list(EXPERIMENTS), out)  # first: no picture that fails takes them along
                 draw_all(outcome.plots, out)
     verdicts = [figure["within_tolerance"] for r in records for figure in r["figures"]]
-    if None in verdicts and not as_json:
+    if not as_json:
+        print_verdicts(verdicts, tiny)
+    return 1 if False in verdicts else 0
+
+
+def print_verdicts(verdicts: Sequence[bool | None], tiny: bool) -> None:
+    """Say how many figures were compared with nothing, and how many are not what they should be."""
+    if None in verdicts:
         click.echo(
             f"{count_text(verdicts.count(None), 'figure')} compared with nothing: {why_not_compared(tiny)}", err=True
         )
-    if False in verdicts and not as_json:
+    if False in verdicts:
         click.echo(f"{count_text(verdicts.count(False), 'figure')} not within tolerance", err=True)
-    return 1 if False in verdicts else 0
 
 
 def why_not_compared(tiny: bool) -> str:
@@ -128,6 +132,12 @@ def check_options(name: str, asked: Mapping[str, object]) -> None:
             raise click.UsageError(f"--{option} is not for {name}: it is for {', '.join(takers)}")
     if asked["dim"] and asked["data"]:
         raise click.UsageError("--dim and --data exclude each other: a file has as many features as it has")
+
+
+def check_count(name: str, workers: Sequence[int]) -> None:
+    """Raises click.UsageError for several numbers of workers where the experiment has one."""
+    if name != ALL and EXPERIMENTS[name].one_count and len(workers) > 1:
+        raise click.UsageError(f"{name} has one number of workers, not {len(workers)}")
 
 
 def cpu_s() -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -75,86 +77,109 @@ def error(compressor: Compressor, x: Floats, draws: int, seed: int, sigmas: int 
     return max(0.0, float(low)) / float((x**2).sum())
 
 
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The largest error of a compressor, over its bound."""
+
+    ratio: float
+    where: str
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     dimensions, draws, elements = ((16,), 5, 4000) if settings.tiny else ((16, 256, 4096), 60, 200_000)
     dimensions = (settings.dim,) if settings.dim else dimensions
-    shown: list[float] = []
-    ratios: list[float] = []
-    names: list[str] = []
+    ratios: dict[str, float] = {}
     specs = [*IN_SWITCH, *GATHERED, *OTHERS]
     for place, spec in enumerate(specs):
         settings.progress(0.7 * place / len(specs), spec)
-        compressor, worst, where = parse(spec), 0.0, ""
-        for d in dimensions:
-            bound = compressor.bound(d)
-            if isinstance(bound, NoBound):
-                outcome.notes.append(f"{spec}: no bound is promised ({bound.why}).")
-                break
-            allowed = bound.w if isinstance(bound, Unbiased) else 1 - bound.kept
-            enough = draws
-            if isinstance(bound, Contraction) and TOLERANCE < bound.kept < 1 and not settings.tiny:
-                enough = max(draws, math.ceil(RARE_DRAWS / bound.kept))  # if it never comes, the error is 1
-            for name, x in vectors(d, settings.generator(spec, d)).items():
-                ratio = error(compressor, x, enough, settings.seed) / allowed if allowed else 0.0
-                if ratio >= worst:
-                    worst, where = ratio, f"{name}, d = {d}"
+        found = measure(spec, dimensions, draws, settings)
+        if isinstance(found, NoBound):
+            outcome.notes.append(f"{spec}: no bound is promised ({found.why}).")
         else:
-            kind = "1 - k/d" if isinstance(bound, Contraction) else "w"
-            outcome.add(
-                f"{spec}: measured error over {kind}, the worst case",
-                worst,
-                1.0,
-                TOLERANCE,
-                Source.PAPER,
-                f"a bound; {where}; means of {draws} draws or more, less {SIGMAS} standard errors; 1 % for a rare "
-                "coordinate that none of the draws has met",
-                Relation.AT_MOST,
-            )
-            shown.append(len(shown) + 1.0)
-            ratios.append(worst)
-            names.append(spec)
-            if isinstance(bound, Unbiased):
-                d = dimensions[-1]
-                for dtype in ("float64", "float32"):
-                    outcome.add(
-                        f"{spec}: mean error, {dtype}",
-                        drawn(compressor, d, 5 * draws, dtype, settings).z,
-                        0,
-                        Z_MAX,
-                        Source.DERIVED,
-                        f"unbiased; {5 * draws} draws of a Gaussian vector, d = {d}",
-                        unit="standard errors",
-                    )
-    outcome.plots.append(
-        Plot(
-            "compressors",
-            "Measured error over what is promised, worst of all distributions",
-            "compressor  (case)",
-            "E|C(x) - x|^2 / bound  (1)",
-            [Line("measured", shown, ratios, "o"), Line("the bound", [1, len(shown)], [1, 1], "k--")],
-            names=names,
-        )
-    )
+            errors(outcome, spec, found, draws, dimensions[-1], settings)
+            ratios[spec] = found.ratio
+    outcome.plots.append(plot(ratios))
     costs: dict[str, tuple[float, float]] = {}
     with SwitchProcess() as switch:
         for place, spec in enumerate([*IN_SWITCH, *GATHERED]):
             settings.progress(0.7 + 0.3 * place / len(specs), f"{spec}: packets")
             sent = measured_bits(spec, switch.control, f"compressors-{place}", elements, settings)
-            reference, why = expected_bits(spec, elements)
-            outcome.add(
-                f"{spec}: bits an element, sent",
-                sent,
-                reference,
-                8 * OVERHEAD_BYTES / elements + 1e-9 if spec in GATHERED else 1e-9,
-                Source.DERIVED,
-                f"exact, of {elements:,} elements: {why}",
-                unit="bits",
-            )
+            packets(outcome, spec, sent, elements)
             if isinstance(parse(spec).bound(dimensions[-1]), Unbiased):
                 costs[spec] = sent, error_share(spec, dimensions[-1], draws, settings)
     compare(outcome, costs)
     return outcome
+
+
+def measure(spec: str, dimensions: Sequence[int], draws: int, settings: Run) -> Worst | NoBound:
+    """Over all dimensions and distributions; or why nothing is promised."""
+    compressor, worst, where = parse(spec), 0.0, ""
+    for d in dimensions:
+        bound = compressor.bound(d)
+        if isinstance(bound, NoBound):
+            return bound
+        allowed = bound.w if isinstance(bound, Unbiased) else 1 - bound.kept
+        enough = draws
+        if isinstance(bound, Contraction) and TOLERANCE < bound.kept < 1 and not settings.tiny:
+            enough = max(draws, math.ceil(RARE_DRAWS / bound.kept))  # if it never comes, the error is 1
+        for name, x in vectors(d, settings.generator(spec, d)).items():
+            ratio = error(compressor, x, enough, settings.seed) / allowed if allowed else 0.0
+            if ratio >= worst:
+                worst, where = ratio, f"{name}, d = {d}"
+    return Worst(worst, where)
+
+
+def errors(outcome: Outcome, spec: str, found: Worst, draws: int, d: int, settings: Run) -> None:
+    """The worst error, and the mean one if there should be none."""
+    bound = parse(spec).bound(d)
+    outcome.add(
+        f"{spec}: measured error over {'1 - k/d' if isinstance(bound, Contraction) else 'w'}, the worst case",
+        found.ratio,
+        1.0,
+        TOLERANCE,
+        Source.PAPER,
+        f"a bound; {found.where}; means of {draws} draws or more, less {SIGMAS} standard errors; 1 % for a rare "
+        "coordinate that none of the draws has met",
+        Relation.AT_MOST,
+    )
+    for dtype in ("float64", "float32") if isinstance(bound, Unbiased) else ():
+        outcome.add(
+            f"{spec}: mean error, {dtype}",
+            drawn(parse(spec), d, 5 * draws, dtype, settings).z,
+            0,
+            Z_MAX,
+            Source.DERIVED,
+            f"unbiased; {5 * draws} draws of a Gaussian vector, d = {d}",
+            unit="standard errors",
+        )
+
+
+def plot(ratios: dict[str, float]) -> Plot:
+    """Errors over bounds, by compressor."""
+    cases = [number + 1.0 for number in range(len(ratios))]
+    return Plot(
+        "compressors",
+        "Measured error over what is promised, worst of all distributions",
+        "compressor  (case)",
+        "E|C(x) - x|^2 / bound  (1)",
+        [Line("measured", cases, [*ratios.values()], "o"), Line("the bound", [1, len(cases)], [1, 1], "k--")],
+        names=[*ratios],
+    )
+
+
+def packets(outcome: Outcome, spec: str, sent: float, elements: int) -> None:
+    """Bits an element that were ``sent``, against the formats."""
+    reference, why = expected_bits(spec, elements)
+    outcome.add(
+        f"{spec}: bits an element, sent",
+        sent,
+        reference,
+        8 * OVERHEAD_BYTES / elements + 1e-9 if spec in GATHERED else 1e-9,
+        Source.DERIVED,
+        f"exact, of {elements:,} elements: {why}",
+        unit="bits",
+    )
 
 
 def error_share(spec: str, d: int, draws: int, settings: Run) -> float:

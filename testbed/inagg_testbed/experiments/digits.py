@@ -11,7 +11,7 @@ import numpy as np
 from inagg_host.compress import Compressor, RandK, Unbiased, parse
 
 from ..switch_process import SwitchProcess
-from ..training.data import Digits, load_digits
+from ..training.data import load_digits
 from ..training.loop import accuracy
 from ..training.model import DigitsCNN, seeded
 from .cluster import Traffic, job_format, open_cluster
@@ -66,61 +66,128 @@ def entries() -> list[Entry]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A training with one compressor."""
+
+    entry: Entry
+    points: list[tuple[Traffic, float]]
+    """Traffic of one worker, and the accuracy there, 0 to 1; at the end, too."""
+    tilt: list[float]
+    """By step, how much longer the sums were than exact ones, along the signs of these."""
+
+    def accuracy_with(self, budget: float) -> float:
+        """When so many bytes had been used, or at the end."""
+        return next((value for t, value in self.points if t.up + t.down >= budget), self.points[-1][1])
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
-    digits = load_digits()
     workers, budget, steps_max = (2, 0.8e6, 4) if settings.tiny else (4, 12e6, STEPS)
     (workers,) = settings.workers or (workers,)
     check_batch(BATCH, workers)
     chosen = entries()[:2] if settings.tiny else entries()
-    curves: list[tuple[Entry, list[tuple[Traffic, float]], list[float]]] = []
+    found = []
     with SwitchProcess() as switch:
         for place, entry in enumerate(chosen):
             settings.progress(place / len(chosen), entry.label)
-            job = f"digits-{place}"
-            curves.append(
-                (entry, *trained(entry, switch.control, job, digits, workers, budget, steps_max, settings.seed))
-            )
-    for entry, _, tilt in curves:
-        if isinstance(entry.compressor.bound(1024), Unbiased) and len(tilt) > 1:
-            outcome.add(
-                f"{entry.label}: mean error of the sums in training",
-                float(np.mean(tilt)) / (float(np.std(tilt, ddof=1)) / np.sqrt(len(tilt))) if any(tilt) else 0.0,
-                0,
-                Z_MAX,
-                Source.DERIVED,
-                f"unbiased; along the signs of the exact sums, {len(tilt)} steps",
-                unit="standard errors",
-            )
-    dense = curves[0][1]
-    for entry, points, _ in curves[1:]:
-        outcome.add(
-            f"{entry.label}: accuracy at {budget / MEGABYTE:g} MB",
-            100 * with_bytes(points, budget),
-            100 * with_bytes(dense, budget),
-            0.0,
-            Source.PAPER,
-            "at equal bytes, sent and received by a worker, ahead of fixed point of 32 bits; one seed",
-            Relation.AT_LEAST,
-            unit="%",
-        )
-        outcome.add(
-            f"{entry.label}: accuracy after {steps_max} steps",
-            100 * points[-1][1],
-            100 * dense[-1][1],
-            BEHIND.get(entry.label, CONVERGED),
-            Source.OURS,
-            "that of fixed point of 32 bits after as many; one seed, and a picture is 0.2 points",
-            Relation.AT_LEAST,
-            unit="%",
-        )
+            plan = Plan(workers, epochs=10_000, learning_rate=entry.learning_rate, seed=settings.seed)
+            found.append(measure(entry, switch.control, f"digits-{place}", plan, budget, steps_max))
+    for each in found:
+        if isinstance(each.entry.compressor.bound(1024), Unbiased) and len(each.tilt) > 1:
+            mean_error(outcome, each)
+    dense, *others = found
+    for each in others:
+        compare(outcome, each, dense, budget, steps_max)
+    outcome.plots += plots(found, workers)
+    outcome.notes.append(
+        "Bytes are those that the transports counted, with Ethernet, IP and UDP headers; what is gathered counts as in "
+        "a ring, where each worker passes on the messages of all others. The seconds are computed from the bytes of "
+        "the busier direction: they leave out computation and round trips. "
+        f"SGD with momentum 0.9 and a learning rate of {LEARNING_RATE}, for rand-k of {RANDOM_RATE}: a coordinate "
+        "waits for ten steps in the memory, and with the larger rate training diverged. "
+        f"All for {steps_max} steps."
+    )
+    return outcome
+
+
+def measure(entry: Entry, switch: str, job: str, plan: Plan, budget: float, steps_max: int) -> Measured:
+    """Train, and look at the accuracy at bytes that grow geometrically, ``budget`` among them, and after ``steps_max``
+    steps."""
+    training, testing = load_digits()
+    model = seeded(DigitsCNN, plan.seed)
+    marks = list(np.geomspace(budget / 16, FURTHER * budget, MARKS))
+    found = Measured(entry, [], [])
+    with open_cluster(switch, plan.workers, entry.fmt, plan.seed, job) as cluster:
+
+        def after_step(step: int) -> bool:
+            traffic = cluster.traffic()
+            used = traffic.up + traffic.down
+            if (marks and used >= marks[0]) or step == steps_max:
+                found.points.append((traffic, accuracy(model, testing)))
+                while marks and marks[0] <= used:
+                    marks.pop(0)
+            return step < steps_max
+
+        def summed(vectors: Sequence[Sequence[Floats]]) -> Sequence[Floats]:
+            totals = cluster.sums(entry.compressor, vectors)
+            exact = np.concatenate([np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*vectors, strict=True)])
+            more = np.concatenate(totals) - exact
+            found.tilt.append(float(np.sign(exact) @ more) / float(np.abs(exact).sum()))
+            return totals
+
+        train(model, training, plan, summed, after_step)
+    return found
+
+
+def mean_error(outcome: Outcome, found: Measured) -> None:
+    """That of the sums."""
+    tilt = found.tilt
+    outcome.add(
+        f"{found.entry.label}: mean error of the sums in training",
+        float(np.mean(tilt)) / (float(np.std(tilt, ddof=1)) / np.sqrt(len(tilt))) if any(tilt) else 0.0,
+        0,
+        Z_MAX,
+        Source.DERIVED,
+        f"unbiased; along the signs of the exact sums, {len(tilt)} steps",
+        unit="standard errors",
+    )
+
+
+def compare(outcome: Outcome, found: Measured, dense: Measured, budget: float, steps_max: int) -> None:
+    """Accuracies at equal bytes, and at the end, against those of ``dense``."""
+    label = found.entry.label
+    outcome.add(
+        f"{label}: accuracy at {budget / MEGABYTE:g} MB",
+        100 * found.accuracy_with(budget),
+        100 * dense.accuracy_with(budget),
+        0.0,
+        Source.PAPER,
+        "at equal bytes, sent and received by a worker, ahead of fixed point of 32 bits; one seed",
+        Relation.AT_LEAST,
+        unit="%",
+    )
+    outcome.add(
+        f"{label}: accuracy after {steps_max} steps",
+        100 * found.points[-1][1],
+        100 * dense.points[-1][1],
+        BEHIND.get(label, CONVERGED),
+        Source.OURS,
+        "that of fixed point of 32 bits after as many; one seed, and a picture is 0.2 points",
+        Relation.AT_LEAST,
+        unit="%",
+    )
+
+
+def plots(found: Sequence[Measured], workers: int) -> list[Plot]:
+    """Accuracy against bytes, and against seconds."""
     lines_bytes, lines_seconds = [], []
-    for (entry, points, _), style in zip(curves, itertools.cycle(["-", "--", "-."]), strict=False):
-        shown = [100 * value for _, value in points]
-        lines_bytes.append(Line(entry.label, [(t.up + t.down) / MEGABYTE for t, _ in points], shown, style))
-        seconds = [8 * max(t.up, t.down) / LINK_BITS_PER_S for t, _ in points]
-        lines_seconds.append(Line(entry.label, seconds, shown, style))
-    outcome.plots += [
+    for each, style in zip(found, itertools.cycle(["-", "--", "-."]), strict=False):
+        label, shown = each.entry.label, [100 * value for _, value in each.points]
+        lines_bytes.append(Line(label, [(t.up + t.down) / MEGABYTE for t, _ in each.points], shown, style))
+        seconds = [8 * max(t.up, t.down) / LINK_BITS_PER_S for t, _ in each.points]
+        lines_seconds.append(Line(label, seconds, shown, style))
+    return [
         Plot(
             "digits-bytes",
             f"CNN on digits, {workers} workers: accuracy against bytes",
@@ -138,59 +205,6 @@ def run(settings: Run) -> Outcome:
             log_x=True,
         ),
     ]
-    outcome.notes.append(
-        "Bytes are those that the transports counted, with Ethernet, IP and UDP headers; what is gathered counts as in "
-        "a ring, where each worker passes on the messages of all others. The seconds are computed from the bytes of "
-        "the busier direction: they leave out computation and round trips. "
-        f"SGD with momentum 0.9 and a learning rate of {LEARNING_RATE}, for rand-k of {RANDOM_RATE}: a coordinate "
-        "waits for ten steps in the memory, and with the larger rate training diverged. "
-        f"All for {steps_max} steps."
-    )
-    return outcome
-
-
-def with_bytes(points: Sequence[tuple[Traffic, float]], budget: float) -> float:
-    """The accuracy when so many bytes had been used, or at the end."""
-    return next((value for t, value in points if t.up + t.down >= budget), points[-1][1])
-
-
-def trained(
-    entry: Entry,
-    switch: str,
-    job: str,
-    digits: tuple[Digits, Digits],
-    workers: int,
-    budget: float,
-    steps_max: int,
-    seed: int,
-) -> tuple[list[tuple[Traffic, float]], list[float]]:
-    """(traffic of one worker, accuracy) at bytes that grow geometrically, ``budget`` among them, and after
-    ``steps_max`` steps; and by step, how much longer the sums were than exact ones, along the signs of these."""
-    model = seeded(DigitsCNN, seed)
-    marks = list(np.geomspace(budget / 16, FURTHER * budget, MARKS))
-    points: list[tuple[Traffic, float]] = []
-    tilt: list[float] = []
-    with open_cluster(switch, workers, entry.fmt, seed, job) as cluster:
-
-        def after_step(step: int) -> bool:
-            traffic = cluster.traffic()
-            used = traffic.up + traffic.down
-            if (marks and used >= marks[0]) or step == steps_max:
-                points.append((traffic, accuracy(model, digits[1])))
-                while marks and marks[0] <= used:
-                    marks.pop(0)
-            return step < steps_max
-
-        def summed(vectors: Sequence[Sequence[Floats]]) -> Sequence[Floats]:
-            totals = cluster.sums(entry.compressor, vectors)
-            exact = np.concatenate([np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*vectors, strict=True)])
-            more = np.concatenate(totals) - exact
-            tilt.append(float(np.sign(exact) @ more) / float(np.abs(exact).sum()))
-            return totals
-
-        plan = Plan(workers, epochs=10_000, learning_rate=entry.learning_rate, seed=seed)
-        train(model, digits[0], plan, summed, after_step)
-    return points, tilt
 
 
 EXPERIMENT = Experiment(

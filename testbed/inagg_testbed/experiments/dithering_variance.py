@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -50,63 +52,33 @@ def shipped(outcome: Outcome, settings: Run, d: int, draws: int) -> float:
     return sizes[0] / sizes[1]
 
 
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Gaussian vectors, so many of each kind, that are drawn one after another."""
+
+    rng: np.random.Generator
+    draws: int
+
+    def mean_ratio(self, d: int, p: float, s: int) -> tuple[float, float]:
+        """The mean of `ratio`, and its standard error."""
+        values = [ratio(self.rng.standard_normal(d), p, s) for _ in range(self.draws)]
+        return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(self.draws))
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
-    draws = 2 if settings.tiny else 20
     large, small = (1000, 200) if settings.tiny else (100_000, 1000)
-    rng = settings.generator("vectors")
-
-    def mean_ratio(d: int, p: float, s: int) -> tuple[float, float]:
-        values = [ratio(rng.standard_normal(d), p, s) for _ in range(draws)]
-        return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(draws))
-
-    measured = shipped(outcome, settings, large, 3 if settings.tiny else 40)
+    vectors = Vectors(settings.generator("vectors"), 2 if settings.tiny else 20)
     outcome.add(
         f"the compressors that ship: ratio of variances, p = 2, d = {large:,}, s = 8",
-        measured,
+        shipped(outcome, settings, large, 3 if settings.tiny else 40),
         30.7,
         0.05 * 30.7,
         Source.PAPER,
         "measured over all draws of one vector; 2.5 % for the reference's digits, and as much for the vector",
     )
-    for s, reference in ((4, 2.0), (8, 30.7), (12, 244.0)):
-        measured, error = mean_ratio(large, 2, s)
-        outcome.add(
-            f"p = 2, d = {large:,}, s = {s}",
-            measured,
-            reference,
-            0.025 * reference,
-            Source.PAPER,
-            f"in closed form; the reference has two or three digits, so 2.5 %; the mean of {draws} draws has error "
-            f"{error:.2g}",
-        )
-    measured, error = mean_ratio(small, np.inf, 8)
-    outcome.add(
-        f"p = inf, d = {small:,}, s = 8 (it reverses)",
-        measured,
-        0.4,
-        0.05,
-        Source.OURS,
-        f"in closed form; the reference has one digit; the mean of {draws} draws has error {error:.2g}",
-    )
-    levels = list(range(2, 15))
-    cases = (("p = 2", large, 2.0), ("p = inf", small, np.inf))
-    outcome.plots.append(
-        Plot(
-            "dithering-variance",
-            "Variance of standard over natural dithering, same number of levels",
-            "levels s  (1)",
-            "variance of D_sta / variance of D_nat  (1)",
-            [
-                *(
-                    Line(f"{name}, d = {d:,}, Gaussian", levels, [mean_ratio(d, p, s)[0] for s in levels], "o-")
-                    for name, d, p in cases
-                ),
-                Line("equal", [2, 14], [1, 1], "k--"),
-            ],
-            log_y=True,
-        )
-    )
+    in_closed_form(outcome, vectors, large, small)
+    outcome.plots.append(plot(vectors, large, small))
     outcome.notes.append(
         "The gain is one of the 2-norm in high dimensions, where all |x| / norm are far below the lowest level 1/s of "
         "standard dithering. With the maximum norm, which the switch's shared scales use, the values spread over the "
@@ -114,6 +86,47 @@ def run(settings: Run) -> Outcome:
         "variance. (Natural dithering needs fewer bits in the sum: its codes are exponents.)"
     )
     return outcome
+
+
+def in_closed_form(outcome: Outcome, vectors: Vectors, large: int, small: int) -> None:
+    """Ratios of variances over all noise."""
+    for s, reference in ((4, 2.0), (8, 30.7), (12, 244.0)):
+        measured, error = vectors.mean_ratio(large, 2, s)
+        outcome.add(
+            f"p = 2, d = {large:,}, s = {s}",
+            measured,
+            reference,
+            0.025 * reference,
+            Source.PAPER,
+            f"in closed form; the reference has two or three digits, so 2.5 %; the mean of {vectors.draws} draws has "
+            f"error {error:.2g}",
+        )
+    measured, error = vectors.mean_ratio(small, np.inf, 8)
+    outcome.add(
+        f"p = inf, d = {small:,}, s = 8 (it reverses)",
+        measured,
+        0.4,
+        0.05,
+        Source.OURS,
+        f"in closed form; the reference has one digit; the mean of {vectors.draws} draws has error {error:.2g}",
+    )
+
+
+def plot(vectors: Vectors, large: int, small: int) -> Plot:
+    """Ratios of variances by the number of levels."""
+    levels, cases = list(range(2, 15)), (("p = 2", large, 2.0), ("p = inf", small, np.inf))
+    lines = [
+        Line(f"{name}, d = {d:,}, Gaussian", levels, [vectors.mean_ratio(d, p, s)[0] for s in levels], "o-")
+        for name, d, p in cases
+    ]
+    return Plot(
+        "dithering-variance",
+        "Variance of standard over natural dithering, same number of levels",
+        "levels s  (1)",
+        "variance of D_sta / variance of D_nat  (1)",
+        [*lines, Line("equal", [2, 14], [1, 1], "k--")],
+        log_y=True,
+    )
 
 
 EXPERIMENT = Experiment(

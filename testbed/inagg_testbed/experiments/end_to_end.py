@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,103 +55,51 @@ def known(outcome: Outcome, switch: str, workers: int, settings: Run) -> None:
     )
 
 
+class Counts(NamedTuple):
+    """What the transports counted. Bytes are payload of UDP, of one worker; datagrams those that all workers sent, and
+    of them those that were sent ``again``."""
+
+    elements: int
+    steps: int
+    bytes_up: int
+    bytes_down: int
+    datagrams: int
+    again: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Counts:
+        counters, link = cluster.workers[0].all_reduce.counters, cluster.workers[0].link
+        return cls(
+            counters.elements,
+            counters.operations,
+            link.up.payload_bytes,
+            link.down.payload_bytes,
+            sum(worker.link.up.datagrams for worker in cluster.workers),
+            sum(worker.link.up.again for worker in cluster.workers),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Accuracies on the test pictures, by seed and epoch, 0 to 1; and what all trainings through the switch took."""
+
+    floats: list[list[float]]
+    naturals: list[list[float]]
+    counts: Counts
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
-    training, testing = load_digits()
     (workers,) = settings.workers or (2 if settings.tiny else 4,)
     check_batch(BATCH, workers)
     epochs, seeds = (1, 1) if settings.tiny else (10, settings.seeds or 8)
-    natural = Natural()
-    floats: list[float] = []
-    naturals: list[float] = []
-    curves: list[list[float]] = []
-    elements = steps = up = down = datagrams = again = 0
+    plans = [Plan(workers, epochs, seed=seed) for seed in range(settings.seed, settings.seed + seeds)]
     with SwitchProcess() as switch:
         known(outcome, switch.control, workers, settings)
-        for place, seed in enumerate(range(settings.seed, settings.seed + seeds)):
-            settings.progress(place / seeds, f"seed {seed}")
-            plan = Plan(workers, epochs, seed=seed)
-            with open_cluster(switch.control, workers, "nat8", seed, f"end-to-end-{seed}") as cluster:
-
-                def summed(vectors: Sequence[Sequence[Floats]], cluster: Cluster = cluster) -> list[Floats]:
-                    # one vector for the whole model, as DDP has one bucket for a model of this size
-                    flat = [[np.concatenate(parts)] for parts in vectors]
-                    (total,) = cluster.sums(natural, flat)
-                    return np.split(total, np.cumsum([part.size for part in vectors[0]])[:-1])
-
-                for kind, into in ((float_sum, floats), (summed, naturals)):
-                    accuracies = _train(kind, plan, training, testing)
-                    into.append(accuracies[-1])
-                    curves.append(accuracies)
-                counters, link = cluster.workers[0].all_reduce.counters, cluster.workers[0].link
-                elements += counters.elements
-                steps += counters.operations
-                up += link.up.payload_bytes
-                down += link.down.payload_bytes
-                datagrams += sum(worker.link.up.datagrams for worker in cluster.workers)
-                again += sum(worker.link.up.again for worker in cluster.workers)
-    spread = float(np.std(floats, ddof=1)) if seeds > 1 else 0.0
-    outcome.add(
-        "accuracy of two-way natural compression less that of float32",
-        100 * (float(np.mean(naturals)) - float(np.mean(floats))),
-        0.0,
-        1.5,  # twice what two means of eight runs differ by that spread by a point and a half
-        Source.OURS,
-        f"mean of {seeds} seeds; runs of float32 that differ in the seed alone spread by {100 * spread:.2f} points, "
-        f"and one test picture is {100 / len(testing):.2f}",
-        unit="points",
-    )
-    for way, count in (("sent", up), ("received", down)):
-        outcome.add(
-            f"bytes {way} by a worker for each element, UDP payload",
-            count / elements,
-            bytes_up("nat8", workers, elements // steps) * steps / elements,
-            0,
-            Source.DERIVED,
-            f"exact: one byte, headers, padding and scales; {count:,} bytes for {elements:,} elements, as the "
-            "transport counted, less what was sent again",
-            unit="bytes",
-        )
-    outcome.add(
-        "bytes of float32 over bytes on the wire, sent",
-        FLOAT_BYTES * elements / up,
-        3.8,
-        0.0,
-        Source.DERIVED,
-        "4, less headers and scales",
-        Relation.AT_LEAST,
-    )
-    outcome.add(
-        "share of datagrams that were sent again",
-        again / datagrams,
-        0.0,
-        0.05,
-        Source.OURS,
-        "nothing is lost on loopback; a worker that waits too long on a busy machine repeats itself",
-        Relation.AT_MOST,
-        timed=True,
-    )
-    epochs_axis = list(range(1, epochs + 1))
-    labels = ("float32 sums", "natural compression, both ways")
-    outcome.plots.append(
-        Plot(
-            "end-to-end",
-            f"CNN on digits, {workers} workers through the software switch",
-            "epochs  (1)",
-            "test accuracy, mean of the seeds and all of them  (%)",
-            [
-                Line(
-                    label,
-                    epochs_axis,
-                    [100 * float(v) for v in np.mean(curves[i::2], axis=0)],
-                    style,
-                    [100 * float(v) for v in np.min(curves[i::2], axis=0)],
-                    [100 * float(v) for v in np.max(curves[i::2], axis=0)],
-                )
-                for i, (label, style) in enumerate(zip(labels, ("o-", "s--"), strict=True))
-            ],
-        )
-    )
+        found = measure(switch.control, plans, settings)
+    compare(outcome, found)
+    traffic(outcome, found.counts, workers)
+    outcome.plots.append(plot(found, workers))
     outcome.notes.append(
         f"{workers} workers in threads with a socket each, a switch in a process of its own, format nat8: each worker "
         "sends natural-compressed gradients, the switch adds them and compresses the sum. The bytes are those that the "
@@ -157,7 +108,25 @@ def run(settings: Run) -> Outcome:
     return outcome
 
 
-def _train(summed: Sum, plan: Plan, training: Digits, testing: Digits) -> list[float]:
+def measure(switch: str, plans: Sequence[Plan], settings: Run) -> Measured:
+    """Train by each of ``plans`` with float32 sums, and again through the switch."""
+    digits, floats, naturals, counts = load_digits(), [], [], []
+    for place, plan in enumerate(plans):
+        settings.progress(place / len(plans), f"seed {plan.seed}")
+        with open_cluster(switch, plan.workers, "nat8", plan.seed, f"end-to-end-{plan.seed}") as cluster:
+            floats.append(trained(float_sum, plan, *digits))
+            naturals.append(trained(partial(natural_sum, cluster), plan, *digits))
+            counts.append(Counts.of(cluster))
+    return Measured(floats, naturals, Counts(*(sum(of) for of in zip(*counts, strict=True))))
+
+
+def natural_sum(cluster: Cluster, vectors: Sequence[Sequence[Floats]]) -> list[Floats]:
+    """One vector for the whole model, as DDP has one bucket for a model of this size."""
+    (total,) = cluster.sums(Natural(), [[np.concatenate(parts)] for parts in vectors])
+    return np.split(total, np.cumsum([part.size for part in vectors[0]])[:-1])
+
+
+def trained(summed: Sum, plan: Plan, training: Digits, testing: Digits) -> list[float]:
     """Accuracy after each epoch."""
     model = seeded(DigitsCNN, plan.seed)
     accuracies: list[float] = []
@@ -170,6 +139,76 @@ def _train(summed: Sum, plan: Plan, training: Digits, testing: Digits) -> list[f
 
     train(model, training, plan, summed, after_step)
     return accuracies
+
+
+def compare(outcome: Outcome, found: Measured) -> None:
+    """Accuracies at the end of the trainings."""
+    floats, naturals = ([of_epoch[-1] for of_epoch in by_seed] for by_seed in (found.floats, found.naturals))
+    seeds, pictures = len(floats), len(load_digits()[1])
+    spread = float(np.std(floats, ddof=1)) if seeds > 1 else 0.0
+    outcome.add(
+        "accuracy of two-way natural compression less that of float32",
+        100 * (float(np.mean(naturals)) - float(np.mean(floats))),
+        0.0,
+        1.5,  # twice what two means of eight runs differ by that spread by a point and a half
+        Source.OURS,
+        f"mean of {seeds} seeds; runs of float32 that differ in the seed alone spread by {100 * spread:.2f} points, "
+        f"and one test picture is {100 / pictures:.2f}",
+        unit="points",
+    )
+
+
+def traffic(outcome: Outcome, counts: Counts, workers: int) -> None:
+    """Bytes on the wire, and what was sent in vain."""
+    elements, steps = counts.elements, counts.steps
+    for way, count in (("sent", counts.bytes_up), ("received", counts.bytes_down)):
+        outcome.add(
+            f"bytes {way} by a worker for each element, UDP payload",
+            count / elements,
+            bytes_up("nat8", workers, elements // steps) * steps / elements,
+            0,
+            Source.DERIVED,
+            f"exact: one byte, headers, padding and scales; {count:,} bytes for {elements:,} elements, as the "
+            "transport counted, less what was sent again",
+            unit="bytes",
+        )
+    outcome.add(
+        "bytes of float32 over bytes on the wire, sent",
+        FLOAT_BYTES * elements / counts.bytes_up,
+        3.8,
+        0.0,
+        Source.DERIVED,
+        "4, less headers and scales",
+        Relation.AT_LEAST,
+    )
+    outcome.add(
+        "share of datagrams that were sent again",
+        counts.again / counts.datagrams,
+        0.0,
+        0.05,
+        Source.OURS,
+        "nothing is lost on loopback; a worker that waits too long on a busy machine repeats itself",
+        Relation.AT_MOST,
+        timed=True,
+    )
+
+
+def plot(found: Measured, workers: int) -> Plot:
+    """Accuracy by epoch."""
+    lines = []
+    for label, curves, style in (
+        ("float32 sums", found.floats, "o-"),
+        ("natural compression, both ways", found.naturals, "s--"),
+    ):
+        mean, low, high = ((100 * each(curves, axis=0)).tolist() for each in (np.mean, np.min, np.max))
+        lines.append(Line(label, list(range(1, len(mean) + 1)), mean, style, low, high))
+    return Plot(
+        "end-to-end",
+        f"CNN on digits, {workers} workers through the software switch",
+        "epochs  (1)",
+        "test accuracy, mean of the seeds and all of them  (%)",
+        lines,
+    )
 
 
 EXPERIMENT = Experiment(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from inagg_host.compress import Compressor, Contraction, Key, RandK, TopK, UltraSparse, parse
@@ -37,31 +39,31 @@ COORDINATE_BITS = {
 """Bits of a step: an index and a value, or the value alone, as shared noise says which; half of the steps send one."""
 
 
+COMPRESSORS: dict[str, Compressor] = {
+    "Mem-SGD, top-1": TopK(1),
+    "Mem-SGD, rand-1": RandK(1),
+    "Mem-SGD, half a coordinate": UltraSparse(0.5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Gaps of the averaged iterate's loss to the minimum, after each of the steps ``at``; of d coordinates."""
+
+    d: int
+    at: list[int]
+    sgd: list[float]
+    forgetful: list[float]
+    """SGD with the largest coordinate alone, and no memory."""
+    others: dict[str, list[float]]
+    drifts: dict[str, float]
+    """The largest |x~ - (x - m)| over |x~|."""
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
-    samples, labels = parity_of_digits()
-    problem = Logistic(samples, labels, 1 / len(labels))
-    steps = 2000 if settings.tiny else 200_000
-    d = samples.shape[1]
-    order = settings.generator("order").integers(len(labels), size=steps)
-    best = problem.loss(problem.minimizer)
-    at = sorted({int(t) for t in np.geomspace(100, steps, POINTS)})
-    top = TopK(1)
-
-    settings.progress(0.0, "SGD")
-    sgd = sgd_gaps(problem, order, at, best, keep=d)
-    settings.progress(0.1, "top-1 without memory")
-    forgetful = sgd_gaps(problem, order, at, best, keep=1)
-    runs: dict[str, list[float]] = {}
-    compressors: dict[str, Compressor] = {"top-1": top, "rand-1": RandK(1), "half a coordinate": UltraSparse(0.5)}
-    for place, (kind, compressor) in enumerate(compressors.items()):
-        name = f"Mem-SGD, {kind}"
-        settings.progress(0.2 + 0.2 * place, name)
-        bound = compressor.contractive().bound(d)
-        assert isinstance(bound, Contraction)
-        runs[name], drift = mem_sgd_gaps(
-            problem, order, at, best, compressor, InverseTime(GAMMA, problem.l2, 1 / bound.kept), settings.seed
-        )
+    found = measure(settings)
+    for name, drift in found.drifts.items():
         outcome.add(
             f"{name}: largest |x~ - (x - m)| over |x~|",
             drift,
@@ -72,21 +74,60 @@ def run(settings: Run) -> Outcome:
             "may part them",
             Relation.AT_MOST,
         )
+    against_sgd(outcome, found)
+    remembered(outcome, settings)
+    bits = 8 * len(TopK(1).compress(np.ones(found.d, np.float32), Key(0)))
+    outcome.add(
+        "bits of a step, Mem-SGD top-1", bits, 64, 0, Source.DERIVED, "exact: a float32 and an index of 32 bits"
+    )
+    outcome.plots.append(plot(found, bits))
+    outcome.notes.append(
+        "l2 = 1/m, step size 2 / (l2 (t + a)) with a = d/k (1 for SGD, 64 for top-1), averages with weights (t + a)^2. "
+        "Mem-SGD is `inagg_host.compress.optim.memory.MemSGD`; the two it is compared with are plain loops."
+    )
+    return outcome
+
+
+def measure(settings: Run) -> Measured:
+    """All in the same order of the data."""
+    samples, labels = parity_of_digits()
+    problem = Logistic(samples, labels, 1 / len(labels))
+    steps, d = 2000 if settings.tiny else 200_000, samples.shape[1]
+    order = settings.generator("order").integers(len(labels), size=steps)
+    best = problem.loss(problem.minimizer)
+    at = sorted({int(t) for t in np.geomspace(100, steps, POINTS)})
+
+    settings.progress(0.0, "SGD")
+    sgd = sgd_gaps(problem, order, at, best, keep=d)
+    settings.progress(0.1, "top-1 without memory")
+    forgetful = sgd_gaps(problem, order, at, best, keep=1)
+    others, drifts = {}, {}
+    for place, (name, compressor) in enumerate(COMPRESSORS.items()):
+        settings.progress(0.2 + 0.2 * place, name)
+        bound = compressor.contractive().bound(d)
+        assert isinstance(bound, Contraction)
+        rate = InverseTime(GAMMA, problem.l2, 1 / bound.kept)
+        others[name], drifts[name] = mem_sgd_gaps(problem, order, at, best, compressor, rate, settings.seed)
     settings.progress(0.8, QSGD)
     draws = [
         sgd_gaps(problem, order, at, best, keep=d, compressor=parse("qsgd:p=2,s=7"), seed=settings.seed + draw)
         for draw in range(1 if settings.tiny else DRAWS)
     ]
-    runs[QSGD] = np.mean(draws, axis=0).tolist()
-    for name, gaps in runs.items():
+    others[QSGD] = np.mean(draws, axis=0).tolist()
+    return Measured(d, at, sgd, forgetful, others, drifts)
+
+
+def against_sgd(outcome: Outcome, found: Measured) -> None:
+    """Where each ends."""
+    for name, gaps in found.others.items():
         reference, tolerance = OVER_SGD[name]
         outcome.add(
             f"{name}: loss above the minimum, over SGD's",
-            gaps[-1] / sgd[-1],
+            gaps[-1] / found.sgd[-1],
             reference,
             tolerance,
             Source.PAPER if name != QSGD else Source.DERIVED,
-            f"averaged iterates after {steps:,} steps in the same order of the data; "
+            f"averaged iterates after {found.at[-1]:,} steps in the same order of the data; "
             + (
                 "theorem 2.4 has 1 in the end, however few coordinates are sent"
                 if name != QSGD
@@ -95,38 +136,34 @@ def run(settings: Run) -> Outcome:
         )
     outcome.add(
         "top-1 without memory: loss above the minimum, over SGD's",
-        forgetful[-1] / sgd[-1],
+        found.forgetful[-1] / found.sgd[-1],
         FORGETFUL,
         0.0,
         Source.OURS,
         "it ends where chance leaves it; a third of the least of five orders",
         Relation.AT_LEAST,
     )
-    remembered(outcome, settings)
-    bits = 8 * len(top.compress(np.ones(d, np.float32), Key(0)))
-    outcome.add(
-        "bits of a step, Mem-SGD top-1", bits, 64, 0, Source.DERIVED, "exact: a float32 and an index of 32 bits"
+
+
+def plot(found: Measured, bits: int) -> Plot:
+    """Gaps against bits; top-1 sends ``bits`` in a step."""
+
+    def line(name: str, bits: float, gaps: list[float], style: str = "-") -> Line:
+        return Line(name, [float(bits * t) for t in found.at], gaps, style)
+
+    return Plot(
+        "mem-sgd",
+        "Logistic regression, parity of digits (d = 64)",
+        "bits sent by the worker  (bit)",
+        "averaged iterate's loss above the minimum  (nat)",
+        [
+            line("SGD", FLOAT_BITS * found.d, found.sgd),
+            *(line(name, COORDINATE_BITS[name], gaps) for name, gaps in found.others.items()),
+            line("top-1 without memory", bits, found.forgetful, "--"),
+        ],
+        log_x=True,
+        log_y=True,
     )
-    outcome.plots.append(
-        Plot(
-            "mem-sgd",
-            "Logistic regression, parity of digits (d = 64)",
-            "bits sent by the worker  (bit)",
-            "averaged iterate's loss above the minimum  (nat)",
-            [
-                Line("SGD", [float(FLOAT_BITS * d * t) for t in at], sgd),
-                *(Line(name, [float(COORDINATE_BITS[name] * t) for t in at], gaps) for name, gaps in runs.items()),
-                Line("top-1 without memory", [float(bits * t) for t in at], forgetful, "--"),
-            ],
-            log_x=True,
-            log_y=True,
-        )
-    )
-    outcome.notes.append(
-        "l2 = 1/m, step size 2 / (l2 (t + a)) with a = d/k (1 for SGD, 64 for top-1), averages with weights (t + a)^2. "
-        "Mem-SGD is `inagg_host.compress.optim.memory.MemSGD`; the two it is compared with are plain loops."
-    )
-    return outcome
 
 
 def remembered(outcome: Outcome, settings: Run) -> None:

@@ -118,6 +118,16 @@ class Study:
         share = (over[last] - FAR) / (over[last] - over[last + 1])
         return float(self.at[last] + share * (self.at[last + 1] - self.at[last]))
 
+    def line(self, name: str, unit: float, style: str = "-", over_sgd: bool = False) -> Line:
+        """Its gaps, in the mean over the orders, over steps times ``unit``."""
+        points = len(self.curves[name][0])
+        curves = np.array(self.curves[name])
+        if over_sgd:
+            curves = curves / np.mean(self.curves[SGD], axis=0)[:points]
+        x = [unit * t for t in self.at[:points]]
+        low, high = (curves.min(axis=0).tolist(), curves.max(axis=0).tolist()) if len(curves) > 1 else ([], [])
+        return Line(name, x, curves.mean(axis=0).tolist(), style, low, high)
+
 
 def data_of(settings: Run) -> Labelled:
     """The file that was given, or what is made here."""
@@ -161,6 +171,7 @@ def run(settings: Run) -> Outcome:
     data = data_of(settings)
     found = study(data, settings)
     against_sgd(outcome, found)
+    bits(outcome, found)
     rate(outcome, found)
     if not settings.tiny:
         ablations(outcome, found)
@@ -177,7 +188,7 @@ def run(settings: Run) -> Outcome:
 
 
 def against_sgd(outcome: Outcome, found: Study) -> None:
-    """Where each ends, and with how many bits."""
+    """Where each way with a memory ends."""
     slowest = found.slowest
     for name, tolerance in ((TOP, TOP_SPREAD), (slowest, RAND_SPREAD)):
         outcome.add(
@@ -201,6 +212,10 @@ def against_sgd(outcome: Outcome, found: Study) -> None:
             Source.DERIVED,
             f"theorem 2.4 knows of k only by t k/d, here {units:.0f}: {last:,} and {same:,} steps",
         )
+
+
+def bits(outcome: Outcome, found: Study) -> None:
+    """What bits buy: QSGD, which sends all coordinates with a few each, and SGD against top-k."""
     bound = parse("qsgd:p=2,s=7").bound(found.d)
     assert isinstance(bound, Unbiased)
     outcome.add(
@@ -292,63 +307,49 @@ def ablations(outcome: Outcome, found: Study) -> None:
 
 
 def plots(found: Study, name: str) -> list[Plot]:
-    """Gaps against bits; the rate; the ablations."""
-
-    def line(each: str, unit: float, over: bool, style: str = "-") -> Line:
-        points = len(found.curves[each][0])
-        curves = np.array(found.curves[each])
-        if over:
-            curves = curves / np.mean(found.curves[SGD], axis=0)[:points]
-        x = [unit * t for t in found.at[:points]]
-        low, high = (curves.min(axis=0).tolist(), curves.max(axis=0).tolist()) if len(curves) > 1 else ([], [])
-        return Line(each, x, curves.mean(axis=0).tolist(), style, low, high)
-
+    """Gaps against bits; the rate; the ablations, if there are any."""
     plain = [each for each, way in found.ways.items() if way.gamma == GAMMA and way.shift == 1]
-    others = [each for each in found.ways if each not in plain]
-    slowest = found.slowest
     title = f"Logistic regression, {name}, d = {found.d:,}"
-    shown = [
-        Plot(
-            "mem-sgd-sparse",
-            title,
-            "bits sent by the worker  (bit)",
-            "averaged iterate's loss above the minimum  (nat)",
-            [
-                line(SGD, FLOAT_BITS * found.d, False),
-                line(QSGD, _bits_of_qsgd(found.d), False, "--"),
-                *(line(each, found.ways[each].bits, False) for each in plain),
-            ],
-            log_x=True,
-            log_y=True,
-        ),
-        Plot(
-            "mem-sgd-rate",
-            f"{title}: coordinates at random, against steps in units of d/k",
-            "t k / d  (1)",
-            "gap over that of SGD after as many steps  (1)",
-            [line(each, 1 / found.ways[each].over, True) for each in plain if each != TOP],
-            log_x=True,
-            log_y=True,
-        ),
-    ]
-    if others:
-        shown.append(
-            Plot(
-                "mem-sgd-steps",
-                f"{title}, d/k = {found.ways[TOP].over:.4g}: gammas with top-k, shifts with rand-k",
-                "steps  (1)",
-                "gap over that of SGD after as many steps  (1)",
-                [
-                    line(TOP, 1, True),
-                    *(line(each, 1, True) for each in others if found.ways[each].gamma != GAMMA),
-                    line(slowest, 1, True, "--"),
-                    *(line(each, 1, True, "--") for each in others if found.ways[each].gamma == GAMMA),
-                ],
-                log_x=True,
-                log_y=True,
-            )
-        )
-    return shown
+    by_bits = Plot(
+        "mem-sgd-sparse",
+        title,
+        "bits sent by the worker  (bit)",
+        "averaged iterate's loss above the minimum  (nat)",
+        [
+            found.line(SGD, FLOAT_BITS * found.d),
+            found.line(QSGD, _bits_of_qsgd(found.d), "--"),
+            *(found.line(each, found.ways[each].bits) for each in plain),
+        ],
+        log_x=True,
+        log_y=True,
+    )
+    by_rate = Plot(
+        "mem-sgd-rate",
+        f"{title}: coordinates at random, against steps in units of d/k",
+        "t k / d  (1)",
+        "gap over that of SGD after as many steps  (1)",
+        [found.line(each, 1 / found.ways[each].over, over_sgd=True) for each in plain if each != TOP],
+        log_x=True,
+        log_y=True,
+    )
+    return [by_bits, by_rate, *([_by_steps(found, title)] if len(plain) < len(found.ways) else [])]
+
+
+def _by_steps(found: Study, title: str) -> Plot:
+    gammas = [TOP, *(each for each, way in found.ways.items() if way.gamma != GAMMA)]
+    shifts = [found.slowest, *(each for each, way in found.ways.items() if way.shift != 1)]
+    return Plot(
+        "mem-sgd-steps",
+        f"{title}, d/k = {found.ways[TOP].over:.4g}: gammas with top-k, shifts with rand-k",
+        "steps  (1)",
+        "gap over that of SGD after as many steps  (1)",
+        [
+            *(found.line(each, 1, over_sgd=True) for each in gammas),
+            *(found.line(each, 1, "--", over_sgd=True) for each in shifts),
+        ],
+        log_x=True,
+        log_y=True,
+    )
 
 
 EXPERIMENT = Experiment(

@@ -37,8 +37,27 @@ def shipped(outcome: Outcome, settings: Run) -> None:
 
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
+    definitions(outcome, 4 if settings.tiny else 8)
+    settings.progress(0.3, "encoder and switch, all noise of both")
+    line = codecs(outcome, 8 if settings.tiny else WIDTH)
+    settings.progress(0.8, "the encoder that ships")
+    shipped(outcome, settings)
+    outcome.plots.append(
+        Plot(
+            "natural-dithering",
+            f"Natural dithering with {LEVELS} levels (nat4), all noise enumerated",
+            "|x| / norm  (1)",
+            "variance of the code's value / norm^2  (1)",
+            [line],
+        )
+    )
+    return outcome
+
+
+def definitions(outcome: Outcome, most: int) -> None:
+    """Those of the paper, of up to ``most`` levels."""
     differ = points = 0
-    for s in range(2, 5 if settings.tiny else 9):
+    for s in range(2, most + 1):
         # all levels of both and points between, thirds, sevenths and elevenths
         grid = {Fraction(j, d) for d in (1 << (s + 2), 3 * 7 * 11) for j in range(d + 1)}
         differ += sum(natural_dithering(y, s) != composed(y, s) for y in grid)
@@ -49,11 +68,13 @@ def run(settings: Run) -> Outcome:
         0,
         0,
         Source.DERIVED,
-        f"exact: {points} points of [0, 1], s = 2 to {4 if settings.tiny else 8}",
+        f"exact: {points} points of [0, 1], s = 2 to {most}",
     )
 
-    settings.progress(0.3, "encoder and switch, all noise of both")
-    nat4, fix32, width = job_format("nat4"), job_format("fix32"), 8 if settings.tiny else WIDTH
+
+def codecs(outcome: Outcome, width: int) -> Line:
+    """The reference codec's nat4 against the switch's arithmetic on fix32; the variance of the former, by input."""
+    nat4, fix32 = job_format("nat4"), job_format("fix32")
     unit = unit_for(nat4, 1.0)
     inputs = [j / (1 << width) for j in range((1 << width) + 1)]
     direct = encoder_integers(nat4, unit, inputs, width)
@@ -63,13 +84,13 @@ def run(settings: Run) -> Outcome:
     noise = np.arange(top, dtype=np.uint32)
     levels = reencode.natural_levels(np.repeat(np.arange(top + 1), top), 0, np.tile(noise, top + 1))
     levels = levels.reshape(top + 1, top)
-    differ = 0
-    means = []
+    differ, variances = 0, []
     for column in range(len(inputs)):
         after = np.bincount(levels[dithered[:, column]].ravel(), minlength=LEVELS + 1)
         before = np.bincount(reencode.bit_length(direct[:, column]), minlength=LEVELS + 1)
         differ += not np.array_equal(after, before * top)
-        means.append(float(direct[:, column].mean()) / top)
+        mean = float(direct[:, column].mean()) / top
+        variances.append(float((direct[:, column] / top - mean).var()))
     outcome.add(
         "reference codec: inputs where nat4's encoder and the switch's C_nat of dithered integers differ",
         differ,
@@ -78,19 +99,7 @@ def run(settings: Run) -> Outcome:
         Source.DERIVED,
         f"exact: {len(inputs)} inputs, all noise of encoder and switch, as counts",
     )
-    settings.progress(0.8, "the encoder that ships")
-    shipped(outcome, settings)
-    variance = [float((direct[:, i] / top - means[i]).var()) for i in range(len(inputs))]
-    outcome.plots.append(
-        Plot(
-            "natural-dithering",
-            f"Natural dithering with {LEVELS} levels (nat4), all noise enumerated",
-            "|x| / norm  (1)",
-            "variance of the code's value / norm^2  (1)",
-            [Line("nat4's encoder", inputs, variance)],
-        )
-    )
-    return outcome
+    return Line("nat4's encoder", inputs, variances)
 
 
 EXPERIMENT = Experiment(

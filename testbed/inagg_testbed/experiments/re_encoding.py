@@ -21,8 +21,6 @@ from .rounding import natural, switched
 
 SHOWN = 256
 """Sums in the picture."""
-
-
 LANES = 1448
 
 
@@ -80,11 +78,36 @@ def neighbours(outcome: Outcome, settings: Run) -> None:
 
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
-    nat8 = job_format("nat8")
-    bits = 6 if settings.tiny else 11
+    moments = all_sums(outcome, settings)
+    settings.progress(0.6, "sums in the window of nat4")
+    window(outcome, 2 if settings.tiny else 8)
+    settings.progress(0.8, "the switch that runs")
+    with SwitchProcess() as switch:
+        drawn = shipped(outcome, switch.control, 4, settings)
+        shipped(outcome, switch.control, 6, settings)  # of more than four it adds codes up as they come
+    neighbours(outcome, settings)
+    outcome.plots.append(
+        Plot(
+            "re-encoding",
+            "The switch's re-encoding: second moment of every sum",
+            "sum of the workers' integers  (units)",
+            "E result^2 / sum^2  (1)",
+            [
+                Line("reference codec, all noise", list(range(1, len(moments) + 1)), moments, "."),
+                Line("the switch that runs, drawn", *drawn, "x"),
+                Line("9/8, the bound of C_nat", [1, len(moments)], [1.125, 1.125], "--"),
+            ],
+            log_x=True,
+        )
+    )
+    return outcome
+
+
+def all_sums(outcome: Outcome, settings: Run) -> list[float]:
+    """The reference codec's nat8; second moments of the results of the sums 1, 2, ..., over their squares."""
+    nat8, bits = job_format("nat8"), 6 if settings.tiny else 11
     sums = np.arange(-(1 << bits) + 1, 1 << bits)
-    differ, total, reencoded_total = 0, Fraction(0), Fraction(0)
-    moments = []
+    differ, total, reencoded_total, moments = 0, Fraction(0), Fraction(0), []
     for i, v in enumerate(sums.tolist()):
         if i % 256 == 0:
             settings.progress(0.6 * i / sums.size, "sums through the switch's arithmetic")
@@ -111,9 +134,12 @@ def run(settings: Run) -> Outcome:
         Source.PAPER,
         "lemma 2, unbiased; exact",
     )
+    return moments
 
-    settings.progress(0.6, "sums in the window of nat4")
-    nat4, differ, workers = job_format("nat4"), 0, 2 if settings.tiny else 8
+
+def window(outcome: Outcome, workers: int) -> None:
+    """The reference codec's nat4, whose results have a lowest level."""
+    nat4, differ = job_format("nat4"), 0
     top = nat4.top(workers) << nat4.result_shift(workers)
     for v in range(workers * nat4.top(workers) + 1):
         k = max(v.bit_length() - 1, nat4.result_shift(workers))
@@ -128,26 +154,6 @@ def run(settings: Run) -> Outcome:
         Source.DERIVED,
         f"definition of D_nat; exact: all sums that {workers} workers can have, all noise",
     )
-    settings.progress(0.8, "the switch that runs")
-    with SwitchProcess() as switch:
-        at, drawn = shipped(outcome, switch.control, 4, settings)
-        shipped(outcome, switch.control, 6, settings)  # of more than four it adds codes up as they come
-    neighbours(outcome, settings)
-    outcome.plots.append(
-        Plot(
-            "re-encoding",
-            "The switch's re-encoding: second moment of every sum",
-            "sum of the workers' integers  (units)",
-            "E result^2 / sum^2  (1)",
-            [
-                Line("reference codec, all noise", list(range(1, len(moments) + 1)), moments, "."),
-                Line("the switch that runs, drawn", at, drawn, "x"),
-                Line("9/8, the bound of C_nat", [1, len(moments)], [1.125, 1.125], "--"),
-            ],
-            log_x=True,
-        )
-    )
-    return outcome
 
 
 EXPERIMENT = Experiment(

@@ -83,9 +83,8 @@ def shipped(outcome: Outcome, settings: Run) -> tuple[list[float], list[float]]:
 
 
 def run(settings: Run) -> Outcome:
-    fmt = job_format("nat8")
-    unit = unit_for(fmt, 1.0)
     outcome = Outcome()
+    width = 6 if settings.tiny else WIDTH
     outcome.add(
         "reference codec: second moment at 4/3",
         at_four_thirds(),
@@ -94,19 +93,40 @@ def run(settings: Run) -> Outcome:
         Source.PAPER,
         "theorem 1; exact: all noise words, in fractions",
     )
-
     settings.progress(0.2, "all mantissas")
-    width = 6 if settings.tiny else WIDTH
+    exact = octave(outcome, width)
+    settings.progress(0.5, "normal values")
+    normals(outcome, 256 if settings.tiny else 4096, width)
+    settings.progress(0.8, "the encoder that ships")
+    drawn = shipped(outcome, settings)
+    outcome.plots.append(
+        Plot(
+            "second-moment",
+            "Natural compression: second moment over one octave",
+            "|x| / 2^floor(log2 |x|)  (1)",
+            "E C(x)^2 / x^2  (1)",
+            [
+                Line("reference codec, all noise", *exact),
+                Line("the encoder that ships, drawn", *drawn, "."),
+                Line("9/8, the bound", [1, 2], [1.125, 1.125], "--"),
+            ],
+        )
+    )
+    return outcome
+
+
+def octave(outcome: Outcome, width: int) -> tuple[list[float], list[float]]:
+    """The reference codec, over all mantissas of ``width`` bits; (mantissa, second moment)."""
+    fmt = job_format("nat8")
     mantissas = [Fraction(m, 1 << width) for m in range(1 << width)]
-    integers = encoder_integers(fmt, unit, [float(1 + m) / 2 for m in mantissas], width)
+    integers = encoder_integers(fmt, unit_for(fmt, 1.0), [float(1 + m) / 2 for m in mantissas], width)
     integers >>= fmt.levels(1) - 2  # in units of the power of two below the inputs: 1 or 2
     squares = (integers**2).sum(axis=0).tolist()
     moments = [Fraction(s, 1 << width) / (1 + m) ** 2 for s, m in zip(squares, mantissas, strict=True)]
     theory = [(1 + 3 * m) / (1 + m) ** 2 for m in mantissas]
-    wrong = sum(a != b for a, b in zip(moments, theory, strict=True))
     outcome.add(
         f"reference codec: mantissas of {width} bits whose second moment is not (1+3m)/(1+m)^2",
-        wrong,
+        sum(a != b for a, b in zip(moments, theory, strict=True)),
         0,
         0,
         Source.DERIVED,
@@ -121,9 +141,12 @@ def run(settings: Run) -> Outcome:
         "w = 1/8, theorem 1; exact",
         Relation.AT_MOST,
     )
+    return [float(1 + m) for m in mantissas], [float(moment) for moment in moments]
 
-    settings.progress(0.5, "normal values")
-    count, normal = (256 if settings.tiny else 4096), NormalDist()
+
+def normals(outcome: Outcome, count: int, width: int) -> None:
+    """The reference codec, over the upper half of ``count`` quantiles of N(0, 1)."""
+    fmt, normal = job_format("nat8"), NormalDist()
     quantiles = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count // 2, count)])
     # Cut to as many mantissa bits as the enumerated noise decides about.
     mantissa, exponent = np.frexp(quantiles)
@@ -147,22 +170,6 @@ def run(settings: Run) -> Outcome:
         Source.DERIVED,
         f"all noise of {count // 2} quantiles, whose distance from the integral halves with twice as many",
     )
-    settings.progress(0.8, "the encoder that ships")
-    at, drawn = shipped(outcome, settings)
-    outcome.plots.append(
-        Plot(
-            "second-moment",
-            "Natural compression: second moment over one octave",
-            "|x| / 2^floor(log2 |x|)  (1)",
-            "E C(x)^2 / x^2  (1)",
-            [
-                Line("reference codec, all noise", [float(1 + m) for m in mantissas], [float(v) for v in moments]),
-                Line("the encoder that ships, drawn", at, drawn, "."),
-                Line("9/8, the bound", [1, 2], [1.125, 1.125], "--"),
-            ],
-        )
-    )
-    return outcome
 
 
 EXPERIMENT = Experiment(

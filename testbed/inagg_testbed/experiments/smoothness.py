@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .labelled import load
 from .logistic import Array, parity_of_digits
 from .model import Experiment, Line, Outcome, Plot, Relation, Run, Source
 from .quadratic import Effort, over
-from .regressions import L2, few_features, methods, problems, solved
+from .regressions import L2, Problem, few_features, methods, problems, solved
 
 LIMIT = 20_000
 LOSS = 0.01
@@ -30,54 +31,18 @@ def data_of(settings: Run) -> tuple[str, Array, Array]:
     return few_features(load(settings.data), max(settings.workers or (4,)))
 
 
+Efforts = dict[str, tuple[Effort, float]]
+"""Method -> its effort, and the step size of the theory."""
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
     workers, accuracy, limit = (2, 0.5, 300) if settings.tiny else (4, 1e-4, LIMIT)
     (workers,) = settings.workers or (workers,)
-    name_of_data, samples, labels = data_of(settings)
-    d = samples.shape[1]
-    texts, lines = [], []
-    for place, problem in enumerate(problems(samples, labels, workers)):
-        efforts: dict[str, tuple[Effort, float]] = {}
-        listed = methods(problem, workers, d)
-        for number, method in enumerate(listed):
-            settings.progress((place + number / len(listed)) / 2.2, f"{problem.name}: {method.name}")
-            rng = settings.generator(problem.name, method.name)
-            efforts[method.name] = solved(method, problem, rng, accuracy, limit)
-        plain, plain_step = efforts["DIANA"]
-        for name in ("DIANA+ varying steps", "DIANA+ varying steps, one shared matrix"):
-            plus, step = efforts[name]
-            outcome.add(
-                f"{problem.name}: iterations of DIANA over {name}",
-                over(plain.iterations, plus.iterations, plain, plus),
-                step / plain_step,
-                0.05 * step / plain_step,
-                Source.DERIVED,
-                "the ratio of the step sizes of the theory; 5 %: the first steps are not at the asymptotic rate",
-            )
-        white, _ = efforts["DIANA+ even steps"]
-        plus, _ = efforts["DIANA+ varying steps"]
-        outcome.add(
-            f"{problem.name}: iterations of DIANA+ with even steps over DIANA+ with varying steps",
-            over(white.iterations, plus.iterations, white, plus),
-            1.0,
-            0.0,
-            Source.DERIVED,
-            "the control: both whiten, and the steps of one follow the matrix, which makes cal smallest",
-            Relation.AT_LEAST,
-        )
-        outcome.add(
-            f"{problem.name}: bits of DIANA over DIANA+ with varying steps, set-up included",
-            over(plain.bits, plus.bits + plus.setup_bits, plain, plus),
-            1.0,
-            0.0,
-            Source.PAPER,
-            f"section 6: it should pay although each worker tells its matrix first ({plus.setup_bits:,.0f} bits)",
-            Relation.AT_LEAST,
-        )
-        texts += [_described(problem.name, name, effort) for name, (effort, _) in efforts.items()]
-        if problem.name == "logistic":
-            lines = [Line(name, *e.points(), style="-" if "+" in name else "--") for name, (e, _) in efforts.items()]
+    name, samples, labels = data_of(settings)
+    found = measure(problems(samples, labels, workers), workers, accuracy, limit, settings)
+    for problem, efforts in found.items():
+        compare(outcome, problem, efforts)
     settings.progress(0.92, "DIANA+ through the switch, with and without loss")
     outcome.add(
         "DIANA+ through the switch: bytes of state that 1 % loss changes",
@@ -88,26 +53,79 @@ def run(settings: Run) -> Outcome:
         "exact: shifts, their sum and the iterate of all workers after the same number of rounds",
     )
     shift_rate(outcome, settings)
-    outcome.plots.append(
-        Plot(
-            "smoothness",
-            f"Logistic regression, {name_of_data}, {workers} workers with other samples each",
-            "bits sent by one worker, set-up included  (bit)",
-            "|x - x*|^2 over that at the start  (1)",
-            lines,
-            log_x=True,
-            log_y=True,
-        )
-    )
+    outcome.plots.append(plot(found["logistic"], name, workers))
+    rows = [_described(problem, each, effort) for problem, of in found.items() for each, (effort, _) in of.items()]
     outcome.notes += [
-        f"l2 = {L2}, budgets of d/n = {d / workers:g} coordinates, step sizes and alpha of the theory; until "
-        f"|x - x*|^2 is {accuracy:g} of what it was, or {limit:,} iterations. A matrix for each worker is undone "
+        f"l2 = {L2}, budgets of d/n = {samples.shape[1] / workers:g} coordinates, step sizes and alpha of the theory; "
+        f"until |x - x*|^2 is {accuracy:g} of what it was, or {limit:,} iterations. A matrix for each worker is undone "
         "before the sum, so these go through a gather. One shared matrix is undone after the sum: that is the form "
         "that a switch can sum; its bound is weaker, and the figures say what that costs.",
         "What each took:\n\n| problem | method | iterations | bits a worker | set-up bits |\n|---|---|---|---|---|\n"
-        + "\n".join(texts),
+        + "\n".join(rows),
     ]
     return outcome
+
+
+def measure(
+    problems: Sequence[Problem], workers: int, accuracy: float, limit: int, settings: Run
+) -> dict[str, Efforts]:
+    """By problem."""
+    found: dict[str, Efforts] = {}
+    for place, problem in enumerate(problems):
+        listed, efforts = methods(problem, workers, problem.minimizer.size), found.setdefault(problem.name, {})
+        for number, method in enumerate(listed):
+            settings.progress((place + number / len(listed)) / 2.2, f"{problem.name}: {method.name}")
+            rng = settings.generator(problem.name, method.name)
+            efforts[method.name] = solved(method, problem, rng, accuracy, limit)
+    return found
+
+
+def compare(outcome: Outcome, problem: str, efforts: Efforts) -> None:
+    """Iterations and bits of DIANA+ against those of DIANA, and what its parts are worth."""
+    plain, plain_step = efforts["DIANA"]
+    for name in ("DIANA+ varying steps", "DIANA+ varying steps, one shared matrix"):
+        plus, step = efforts[name]
+        outcome.add(
+            f"{problem}: iterations of DIANA over {name}",
+            over(plain.iterations, plus.iterations, plain, plus),
+            step / plain_step,
+            0.05 * step / plain_step,
+            Source.DERIVED,
+            "the ratio of the step sizes of the theory; 5 %: the first steps are not at the asymptotic rate",
+        )
+    white, _ = efforts["DIANA+ even steps"]
+    plus, _ = efforts["DIANA+ varying steps"]
+    outcome.add(
+        f"{problem}: iterations of DIANA+ with even steps over DIANA+ with varying steps",
+        over(white.iterations, plus.iterations, white, plus),
+        1.0,
+        0.0,
+        Source.DERIVED,
+        "the control: both whiten, and the steps of one follow the matrix, which makes cal smallest",
+        Relation.AT_LEAST,
+    )
+    outcome.add(
+        f"{problem}: bits of DIANA over DIANA+ with varying steps, set-up included",
+        over(plain.bits, plus.bits + plus.setup_bits, plain, plus),
+        1.0,
+        0.0,
+        Source.PAPER,
+        f"section 6: it should pay although each worker tells its matrix first ({plus.setup_bits:,.0f} bits)",
+        Relation.AT_LEAST,
+    )
+
+
+def plot(efforts: Efforts, data: str, workers: int) -> Plot:
+    """Distances against bits."""
+    return Plot(
+        "smoothness",
+        f"Logistic regression, {data}, {workers} workers with other samples each",
+        "bits sent by one worker, set-up included  (bit)",
+        "|x - x*|^2 over that at the start  (1)",
+        [Line(name, *effort.points(), "-" if "+" in name else "--") for name, (effort, _) in efforts.items()],
+        log_x=True,
+        log_y=True,
+    )
 
 
 def _described(problem: str, name: str, effort: Effort) -> str:

@@ -75,11 +75,6 @@ def shipped(outcome: Outcome, switch: str, settings: Run) -> None:
     rounding.add_to(outcome, f"sums of {workers} workers", "TernGrad that ships, through the switch, without clipping")
 
 
-def band(shown: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    """The least and the most of each."""
-    return [min(of) for of in shown], [max(of) for of in shown]
-
-
 USUAL = Plan(4, EPOCHS, BATCH, LEARNING_RATE, decay=True)
 
 
@@ -144,83 +139,36 @@ def ablate(outcome: Outcome, switch: str, settings: Run) -> None:
     outcome.notes.append("TernGrad and float32 in other ways, 4 workers, one seed: " + "; ".join(rows) + ".")
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of one seed: accuracies on the test pictures with float32 sums and with TernGrad, 0 to 1; and its sums."""
+
+    dense: float
+    tern: float
+    levels: int
+    """How many different sums those of `all_levels` were."""
+    multiples: set[int]
+    """As `Watched` has them, and ``odd``."""
+    odd: int
+
+
 def run(settings: Run) -> Outcome:
     outcome = Outcome()
-    training, testing = load_digits()
     counts = settings.workers or ((2,) if settings.tiny else (2, 4, 16))
     check_batch(BATCH, *counts)
     epochs, seeds = (1, 1) if settings.tiny else (EPOCHS, settings.seeds or 2)
-    compressor = CLIPPED
-    total, done = 2 * seeds * len(counts), 0
-    curves: list[tuple[int, list[float], list[float]]] = []
-
-    def trained(workers: int, seed: int, summed: Sum) -> float:
-        nonlocal done
-        settings.progress(0.75 * done / total, f"{workers} workers, seed {seed}")
-        done += 1
-        model = seeded(DigitsMLP, seed)
-        train(model, training, Plan(workers, epochs, BATCH, LEARNING_RATE, decay=True, seed=seed), summed)
-        return accuracy(model, testing)
-
+    by_count: list[list[Measured]] = []
     with SwitchProcess() as switch:
         shipped(outcome, switch.control, settings)
-        for workers in counts:
-            floats, terns = [], []
-            seen: set[int] = set()
-            odd = levels = 0
-            for seed in range(settings.seed, settings.seed + seeds):
-                floats.append(trained(workers, seed, float_sum))
-                with open_cluster(switch.control, workers, "tern", seed, f"terngrad-{workers}-{seed}") as cluster:
-                    (sums,) = cluster.sums(TernGrad(clip=0), all_levels(workers), first=APART)
-                    levels = len(set(sums.tolist()))
-                    watched = Watched(cluster, compressor)
-                    terns.append(trained(workers, seed, watched))
-                    seen |= watched.multiples
-                    odd += watched.odd
-            outcome.add(
-                f"N = {workers}: accuracy of TernGrad less that of float32",
-                100 * (float(np.mean(terns)) - float(np.mean(floats))),
-                0.0,
-                0.5,
-                Source.OURS,
-                f"half a point, as in the reference; mean of {seeds} seeds, {100 / len(testing):.2f} points are one "
-                "digit",
-                unit="points",
-            )
-            outcome.add(
-                f"N = {workers}: levels of the sum",
-                levels,
-                2 * workers + 1,
-                0,
-                Source.PAPER,
-                "section 3; exact: different sums of all combinations that matter, through the switch without clipping",
-            )
-            outcome.add(
-                f"N = {workers}: sums in training that are not among these levels",
-                odd + len([m for m in seen if abs(m) > workers]),
-                0,
-                0,
-                Source.DERIVED,
-                f"exact; {len(seen)} of the levels were met, of -{workers} to {workers} times the layer's scaler",
-            )
-            curves.append((workers, [100 * value for value in floats], [100 * value for value in terns]))
+        for place, workers in enumerate(counts):
+            found = []
+            for number in range(seeds):
+                plan = Plan(workers, epochs, BATCH, LEARNING_RATE, decay=True, seed=settings.seed + number)
+                found.append(measure(switch.control, plan, place * seeds + number, seeds * len(counts), settings))
+            compare(outcome, workers, found)
+            by_count.append(found)
         ablate(outcome, switch.control, settings)
-    outcome.plots.append(
-        Plot(
-            "terngrad",
-            f"TernGrad through the switch: MLP for digits, {epochs} epochs",
-            "workers  (1)",
-            "test accuracy, mean of the seeds and all of them  (%)",
-            [
-                Line(label, [n for n, *_ in curves], [float(np.mean(of)) for of in shown], style, *band(shown))
-                for label, shown, style in (
-                    ("float32", [floats for _, floats, _ in curves], "o-"),
-                    ("TernGrad, 2 bits up", [terns for *_, terns in curves], "s--"),
-                )
-            ],
-            y_limits=(90, 100),
-        )
-    )
+    outcome.plots.append(plot(counts, by_count, epochs))
     outcome.notes.append(
         "Layer by layer, clipped at 2.5 standard deviations, with the layer's scaler shared by MAX rounds (rounded up "
         "to 9 bits), -1, 0, 1 in two bits up and the exact sum down (4 bits for up to 7 workers, else 8). Replicas "
@@ -230,6 +178,79 @@ def run(settings: Run) -> Outcome:
         "on a given network is a question for `inagg advise`."
     )
     return outcome
+
+
+def measure(switch: str, plan: Plan, place: int, places: int, settings: Run) -> Measured:
+    """Train by ``plan`` with float32 sums, and again through the switch; as the ``place``-th of ``places``."""
+    doing = f"{plan.workers} workers, seed {plan.seed}"
+    settings.progress(0.75 * place / places, doing)
+    dense = trained(float_sum, plan)
+    with open_cluster(switch, plan.workers, "tern", plan.seed, f"terngrad-{plan.workers}-{plan.seed}") as cluster:
+        (sums,) = cluster.sums(TernGrad(clip=0), all_levels(plan.workers), first=APART)
+        watched = Watched(cluster, CLIPPED)
+        settings.progress(0.75 * (place + 0.5) / places, doing)
+        tern = trained(watched, plan)
+    return Measured(dense, tern, len(set(sums.tolist())), watched.multiples, watched.odd)
+
+
+def trained(summed: Sum, plan: Plan) -> float:
+    """Accuracy at the end."""
+    training, testing = load_digits()
+    model = seeded(DigitsMLP, plan.seed)
+    train(model, training, plan, summed)
+    return accuracy(model, testing)
+
+
+def compare(outcome: Outcome, workers: int, found: Sequence[Measured]) -> None:
+    """Accuracy, and levels of the sums, with so many workers."""
+    digit = 100 / len(load_digits()[1])
+    outcome.add(
+        f"N = {workers}: accuracy of TernGrad less that of float32",
+        100 * (float(np.mean([m.tern for m in found])) - float(np.mean([m.dense for m in found]))),
+        0.0,
+        0.5,
+        Source.OURS,
+        f"half a point, as in the reference; mean of {len(found)} seeds, {digit:.2f} points are one digit",
+        unit="points",
+    )
+    outcome.add(
+        f"N = {workers}: levels of the sum",
+        found[-1].levels,
+        2 * workers + 1,
+        0,
+        Source.PAPER,
+        "section 3; exact: different sums of all combinations that matter, through the switch without clipping",
+    )
+    seen: set[int] = set().union(*(m.multiples for m in found))
+    outcome.add(
+        f"N = {workers}: sums in training that are not among these levels",
+        sum(m.odd for m in found) + len([multiple for multiple in seen if abs(multiple) > workers]),
+        0,
+        0,
+        Source.DERIVED,
+        f"exact; {len(seen)} of the levels were met, of -{workers} to {workers} times the layer's scaler",
+    )
+
+
+def plot(counts: Sequence[int], found: Sequence[Sequence[Measured]], epochs: int) -> Plot:
+    """Accuracies by the number of workers."""
+
+    def line(label: str, shares: Sequence[Sequence[float]], style: str) -> Line:
+        shown = [[100 * share for share in of] for of in shares]
+        mean, low, high = [float(np.mean(of)) for of in shown], [min(of) for of in shown], [max(of) for of in shown]
+        return Line(label, counts, mean, style, low, high)
+
+    return Plot(
+        "terngrad",
+        f"TernGrad through the switch: MLP for digits, {epochs} epochs",
+        "workers  (1)",
+        "test accuracy, mean of the seeds and all of them  (%)",
+        [
+            line("float32", [[m.dense for m in of] for of in found], "o-"),
+            line("TernGrad, 2 bits up", [[m.tern for m in of] for of in found], "s--"),
+        ],
+        y_limits=(90, 100),
+    )
 
 
 EXPERIMENT = Experiment(
