@@ -200,7 +200,7 @@ class CompressedSums:
         """Average a bucket in place. Values of 16 bits are compressed as float32. ``apart`` are those parameters that
         are averaged otherwise, and are waited for here."""
         buffer, places = bucket.buffer(), self._compression.places(bucket)
-        places = [p for p, plain in zip(places, apart.mask, strict=True) if not plain and p[1] < p[2]]
+        places = [p for p, plain in zip(places, apart.mask, strict=True) if not plain]
         work = Work()
         wide = torch.float64 if buffer.dtype is torch.float64 else torch.float32
         if buffer.device not in self._streams:

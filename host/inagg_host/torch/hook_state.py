@@ -197,7 +197,7 @@ class InaggState:
             if seed != everyone[0][0]:
                 raise ConfigError(
                     f"rank {rank} does not remember the same run of {compressor} as rank 0: make a new InaggState on "
-                    "all ranks, or load on each what it has saved"
+                    "all ranks, and then load on each what it has saved, if it has"
                 )
         if self._compression is None:
             seed = option("seed", self.options)

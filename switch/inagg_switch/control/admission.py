@@ -3,7 +3,6 @@ and the room that there is now."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -174,8 +173,8 @@ def check_name(name: str) -> None:
 
 
 def _check_limit(name: str, field: str, value: float | None, least: float) -> None:
-    # NaN compares false with everything, so it must not slip through a test for being outside.
-    if value is not None and not (math.isfinite(value) and least <= value <= LIMIT_MAX_S):
+    # Not ``value < least or ...``: NaN compares false with everything.
+    if value is not None and not least <= value <= LIMIT_MAX_S:
         raise ControlError(
             Code.INVALID_ARGUMENT,
             f"job {name!r} cannot have {field} {value:g}: choose {least:g} to {LIMIT_MAX_S:g} seconds",

@@ -111,8 +111,6 @@ class Member:
     def is_silent(self, now: float, limit_s: float) -> bool:
         """Whether it has been silent for longer than ``limit_s``; or than `BROKEN_OFF_LIMIT_S`, if its connection broke
         off: that of a process that was killed does at once, and one that lives comes back at once, or still sends."""
-        if self.ticket is not None:
-            return False
         if self.broke_off_at is not None and now - max(self.broke_off_at, self.heard_at) > BROKEN_OFF_LIMIT_S:
             return True
         return self.silent_s(now) > limit_s
