@@ -90,7 +90,7 @@ def test_a_rank_that_waits_for_long_says_for_whom(
 ) -> None:
     monkeypatch.setattr(calls, "WORD_AFTER_S", 0.1)
     with caplog.at_level(logging.WARNING, "inagg"), pytest.raises(AllReduceError):
-        AllReduce(switch=switch.control, rank=0, workers=2, job="lonely", join_timeout_s=0.5)
+        AllReduce(switch=switch.control, rank=0, workers=2, job="lonely", join_timeout_s=3.0)
     assert [record.message for record in caplog.records if "waited" in record.message] == [
         f"rank 0 of job 'lonely' has waited 0.1 s to join: The job waits for rank 1 of 2 to join. {calls.THEIRS}"
     ]

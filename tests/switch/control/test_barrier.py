@@ -142,6 +142,16 @@ def test_a_rank_that_joins_again_replaces_its_earlier_call() -> None:
     assert first not in world.epochs
 
 
+def test_when_an_earlier_call_is_cancelled_the_one_in_its_place_waits_on() -> None:
+    world = World()
+    world.join(0)
+    earlier = world.last_ticket
+    again = world.join(0)
+    world.cancel(earlier)
+    world.join(1)
+    assert again in world.epochs
+
+
 def test_another_process_cannot_take_a_rank_that_waits() -> None:
     world = World()
     world.join(0)

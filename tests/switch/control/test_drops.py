@@ -38,6 +38,11 @@ def test_what_repeating_what_was_lost_looks_like_is_no_refusal() -> None:
     assert list(drop_sentences(5.0, {"duplicate": 1000, "stale": 10})) == []
 
 
+def test_of_many_reasons_the_most_frequent_are_told() -> None:
+    grown = {"bad_magic": 9, "wrong_token": 8, "truncated": 7, "wrong_lanes": 6}
+    assert [sentence.split(" (")[0].split()[-1] for sentence in drop_sentences(5.0, grown)] == list(grown)[:3]
+
+
 def test_every_reason_can_be_told() -> None:
     for reason in Reason:
         for sentence in drop_sentences(5.0, {reason.label: 1}):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.switch.control.world import RecordingDriver, World, job_seed, resume, spec
 
@@ -189,6 +191,15 @@ def test_after_a_restart_the_epoch_is_beyond_the_largest_that_any_rank_brings() 
     world.join(0, brings=resume(first, 1))  # it never heard of the second
     ticket = world.join(1, brings=resume(second, 2))
     assert world.epochs[ticket].epoch == 3
+
+
+def test_after_a_restart_an_epoch_that_leaves_no_room_for_others_is_refused() -> None:
+    world = World()
+    brings = resume(world.join_all(), 1)
+    world.restart()
+    with pytest.raises(ControlError, match="brings epoch 2147483649"):
+        world.join(0, brings=replace(brings, epoch=(1 << 31) + 1))
+    assert not world.registry.jobs.by_number
 
 
 def test_after_a_restart_a_rank_without_results_can_come_before_one_that_brings_the_slots() -> None:

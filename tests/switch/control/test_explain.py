@@ -87,6 +87,15 @@ def test_of_a_rank_that_sent_more_than_its_window_and_so_has_had_results_no_fire
     assert why(rank_1_repeats(17))[0].endswith("comes again from rank 1: the results may not arrive there.")
 
 
+def test_where_one_of_several_ranks_may_never_have_had_a_result_a_firewall_is_suspected() -> None:
+    world = World()
+    world.join_all()
+    world.registry.observe(world.now, 1, Observation((16, 40), (16, 40)))
+    world.wait(1, beating=(0, 1))
+    world.registry.observe(world.now, 1, Observation((16, 40), (17, 41)))
+    assert "comes again from ranks 0-1: the results may not arrive there (`inagg doctor`" in why(world)[0]
+
+
 def test_what_a_rank_repeated_a_while_ago_is_forgotten() -> None:
     world = rank_1_repeats(16)
     world.wait(5, beating=(0, 1))
@@ -123,6 +132,15 @@ def test_slots_that_wait_name_the_rank_that_computes() -> None:
         "ago. It heart-beats, so its process lives: it computes, waits for something else, or its datagrams do not "
         "arrive (see drops in `inagg top`)."
     ]
+
+
+def test_while_ranks_are_waited_for_the_way_between_switches_is_not_suspected() -> None:
+    world = World()
+    world.join_all()
+    unanswered = {"a": 3}
+    waits = [(0, SlotWait(7, 2, (1,), 5.5))]
+    assert "went up" in explain(world.job(), world.now, 3, [], unanswered).text[0]
+    assert "went up" not in " ".join(explain(world.job(), world.now, 4, waits, unanswered).text)
 
 
 def test_slots_that_wait_have_the_refusals_that_grow_beside_them() -> None:

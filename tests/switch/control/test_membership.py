@@ -115,6 +115,24 @@ def test_a_connection_that_breaks_off_after_a_long_silence_is_no_sign_of_a_proce
     assert ticket not in world.errors
 
 
+def test_a_connection_that_breaks_off_while_its_rank_waits_to_join_says_nothing_of_it() -> None:
+    world = World()
+    world.join(0)
+    break_off(world, 0)
+    world.join(1)
+    world.wait(2.5)
+    assert world.job().state is JobState.RUNNING
+
+
+def test_a_call_that_is_made_again_as_its_reply_was_lost_is_a_sign_of_life() -> None:
+    world = World()
+    world.join_all()
+    world.wait(9, beating=(0,))
+    world.join(1)
+    world.wait(9, beating=(0,))
+    assert world.job().state is JobState.RUNNING
+
+
 def test_a_member_whose_connection_breaks_off_stays_if_it_is_heard_again() -> None:
     world = World()
     world.join_all()
@@ -286,6 +304,23 @@ def test_a_late_heartbeat_is_told_how_the_job_ended() -> None:
     assert caught.value.code is Code.NOT_FOUND
 
 
+def test_of_two_jobs_of_one_name_a_late_heartbeat_is_told_how_the_second_ended() -> None:
+    world = World()
+    for reason in ("first", "second"):
+        world.join_all()
+        world.leave(0, end=True, reason=reason)
+    with pytest.raises(ControlError, match="rank 0 ended job 'job': second"):
+        world.beat(1)
+
+
+def test_a_late_heartbeat_of_a_rank_that_has_left_is_told_so() -> None:
+    world = World()
+    world.join_all()
+    world.leave(1)
+    with pytest.raises(ControlError, match="rank 1 of job 'job' has left: join again to take part"):
+        world.beat(1)
+
+
 def test_a_rank_that_leaves_does_not_disturb_the_others() -> None:
     world = World()
     world.join_all()
@@ -349,7 +384,8 @@ def test_a_stall_is_told_when_it_is_old_enough_then_ever_more_seldom_then_its_en
     for second in range(1, 31):
         waits = ((0, SlotWait(0, 1, (1,), float(second))),)
         world.registry.observe(world.now, number, Observation((1, 0), (1, 0), 1, waits))
-    world.registry.observe(world.now, number, Observation((1, 1), (1, 1), 0, ()))
+    for _ in range(2):
+        world.registry.observe(world.now, number, Observation((1, 1), (1, 1), 0, ()))
     world.pump()
     assert world.events == [
         ev.Stalled(1, 5.0, (1,)),

@@ -211,6 +211,16 @@ def test_the_switch_is_asked_ever_more_seldom_to_drop_what_it_fails_to_drop() ->
     assert 15 < len(world.driver.calls) < 25
 
 
+def test_an_order_that_fails_when_an_earlier_one_has_dropped_the_job_changes_nothing() -> None:
+    world = World()
+    world.join_all()
+    world.leave(0, end=True)
+    assert not world.registry.jobs.by_number
+    world.registry.jobs.quarantine.failed(world.now, 1)
+    assert world.registry.jobs.quarantine.slots() == 0
+    world.wait(2)
+
+
 def test_an_order_to_drop_a_job_that_nobody_answers_is_repeated_as_seldom() -> None:
     world = World()
     world.driver.unbind_error = "timeout"
@@ -237,7 +247,11 @@ def test_a_switch_on_which_no_job_could_run_is_refused(shards: tuple[Shard, ...]
         ({"heartbeat_limit_max_s": 1.0}, "^a longest heartbeat limit of 1 s: choose 10 s, which is usual, to"),
         ({"tick_interval_s": 0.0}, "intervals must be above 0"),
         ({"jobs_max": 65535}, "^at most 65535 jobs: choose 1 to 65534"),
+        ({"stall_after_s": 0.0}, "intervals must be above 0"),
+        ({"quota_watches": 0}, "a quota must be at least 1"),
+        ({"rejoin_limit_max_s": 86401.0}, "^a longest rejoin limit of 86401 s: choose 60 s, which"),
         ({"watch_queue_max": 0}, "watch_queue_max"),
+        ({"reads_max": 0}, "reads_max"),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, float], words: str) -> None:

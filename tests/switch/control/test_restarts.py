@@ -10,6 +10,7 @@ from inagg_switch.control.events import Cause
 from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.stall_detector import Observation
 from inagg_switch.control.states import JobState, MemberState
+from inagg_switch.driver import SlotWait
 
 
 @pytest.fixture
@@ -51,6 +52,19 @@ def test_a_job_that_is_just_being_bound_is_bound_again(world: World) -> None:
     assert isinstance(first[0], ev.Bind)
     world.registry.bound(world.now, 1, first[0].serial)  # a late answer to the old order changes nothing
     assert world.job().state is JobState.RUNNING
+
+
+def test_a_job_that_nobody_waits_for_any_more_is_gone_when_the_shard_dies_that_was_told_of_it(world: World) -> None:
+    world.slow = True
+    tickets = []
+    for rank in range(2):
+        world.join(rank)
+        tickets.append(world.last_ticket)
+    for ticket in tickets:
+        world.cancel(ticket)
+    assert world.job().state is JobState.BINDING
+    restart(world)
+    assert not world.registry.jobs
 
 
 def test_a_job_whose_ranks_do_not_come_back_ends_as_after_any_break(world: World) -> None:
@@ -166,6 +180,23 @@ def test_a_datagram_is_a_sign_of_life(world: World) -> None:
     assert world.job().state is JobState.RUNNING
     world.wait(11.0, beating=(0,))
     assert world.job().roster.by_rank[1].state is MemberState.FAILED
+
+
+def test_a_datagram_of_an_epoch_that_is_over_is_no_sign_of_life(world: World) -> None:
+    world.join_all()
+    restart(world)
+    for second in range(11):
+        world.wait(1.0, beating=(0,))
+        world.registry.observe(world.now, 1, Observation((5, 5), (100, 100 * second)))
+    assert world.job().roster.by_rank[1].state is MemberState.FAILED
+
+
+def test_what_waits_in_slots_of_an_epoch_that_is_over_is_no_stall(world: World) -> None:
+    world.join_all()
+    restart(world)
+    world.registry.observe(world.now, 1, Observation((5, 4), (5, 4), 1, ((0, SlotWait(7, 2, (1,), 60.0)),)))
+    world.pump()
+    assert not any(isinstance(event, ev.Stalled) for event in world.events)
 
 
 class MistakeError(Exception):

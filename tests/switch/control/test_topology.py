@@ -146,8 +146,10 @@ class World:
         for one in switches:
             self.registry.topology.attach(one)
 
-    def join(self, rank: int, at: str, workers: int = 4, brings: Resume | None = None) -> None:
-        request = JoinRequest(rank, 100 + rank, (("10.2.0.1", 6000 + rank),), brings, switch=at)
+    def join(
+        self, rank: int, at: str, workers: int = 4, brings: Resume | None = None, *, multicast: bool = False
+    ) -> None:
+        request = JoinRequest(rank, 100 + rank, (("10.2.0.1", 6000 + rank),), brings, multicast, at)
         self.registry.join(0.0, spec(workers), request, 60.0)
 
     def orders(self) -> list[ev.Bind]:
@@ -171,6 +173,31 @@ def test_a_job_is_bound_on_the_switches_that_its_ranks_came_through() -> None:
     assert (inner.uplink.parent, inner.uplink.parts) == (ROOT_SHARDS[0].address, 1)
     assert root.uplink is None
     assert len({b.token for bound in order.by_switch.values() for b in bound}) == 1
+
+
+def test_a_leaf_multicasts_to_its_ranks_if_all_of_them_can_listen() -> None:
+    plane = Shard(("10.1.0.1", 5000), 1024, "239.192.0.0/16")
+    world = World(*(AttachedSwitch(name, ROOT, (plane,), LIMITS) for name in "ab"))
+    for rank, (at, listens) in enumerate((("a", True), ("a", True), ("b", True), ("b", False))):
+        world.join(rank, at, multicast=listens)
+    (order,) = world.orders()
+    assert [order.by_switch[name][0].group is not None for name in ("a", "b", ROOT)] == [True, False, False]
+
+
+def test_of_a_job_whose_blocks_come_in_parts_it_is_said_which_window_would_fit() -> None:
+    registry = Registry(ROOT_SHARDS, LIMITS, Policy())
+    with pytest.raises(ControlError, match=r"256 blocks needs 2048 slots .* the largest window of this switch is 128"):
+        registry.create(0.0, spec(4, window=256))
+    registry.create(0.0, spec(4, window=64))
+    with pytest.raises(ControlError, match=r"128 blocks needs 1024 slots .* that fits now is 64: ask for that"):
+        registry.create(0.0, replace(spec(4, window=128), name="b"))
+
+
+def test_a_quota_of_slots_counts_those_of_all_parts() -> None:
+    registry = Registry(ROOT_SHARDS, LIMITS, Policy(quota_slots=384))
+    registry.create(0.0, spec(4, window=32), "alice")
+    with pytest.raises(ControlError, match="'alice' may have 384 slots on each shard at a time, and would have 512"):
+        registry.create(0.0, replace(spec(4, window=32), name="b"), "alice")
 
 
 def test_slots_that_a_switch_without_parts_gave_a_job_are_not_taken_over_in_part() -> None:
