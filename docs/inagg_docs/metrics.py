@@ -75,8 +75,8 @@ def _label_rows() -> Iterator[str]:
         "cause": f"Why a job ended: {causes}.",
         "reason": "Why a datagram was dropped: a name of [the packet format](../protocol.md#validation).",
         "fault": "What was done to a datagram on purpose.",
-        "call": "Call of the [control service](control.md).",
-        "code": "gRPC status code of the reply.",
+        "call": "Call of the [control service](control.md); `other`: none of it, by somebody without the secret.",
+        "code": "gRPC status code of the reply; `UNAUTHENTICATED`: the caller did not know the secret.",
         "version": "Version of inagg.",
         "driver": "What adds up: the software switch, bmv2 or Tofino.",
     }

@@ -10,9 +10,14 @@ from inagg_link.sockopt import ends_of_way
 from inagg_wire.layout import DATA_PORT
 
 __all__ = [
-    "SettingsError", "check_ports", "data_address", "is_here", "is_unix", "join_address", "literal", "resolved",
-    "split_address", "why_not_bound", "with_port",
+    "NotYet", "SettingsError", "check_ports", "data_address", "is_here", "is_unix", "join_address", "literal",
+    "resolved", "split_address", "why_not_bound", "with_port",
 ]  # fmt: skip
+
+
+class NotYet(SettingsError):
+    """Settings that may be right, though now something is missing, such as a name that nobody resolves: a service
+    manager should try again."""
 
 
 def with_port(text: str, default_port: int) -> str:
@@ -29,7 +34,8 @@ def _split(text: str, default_port: int) -> tuple[str, int]:
 
 
 def literal(host: str) -> str:
-    """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`."""
+    """The first address of a host, since data planes bind to addresses and not to names. Raises `SettingsError`, and
+    `NotYet` for a name that cannot be resolved now."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -41,7 +47,7 @@ def literal(host: str) -> str:
     try:
         return resolved(host)
     except OSError as error:
-        raise SettingsError(f"{host}: {error.strerror}; give the address itself") from None
+        raise NotYet(f"{host}: {error.strerror}; give the address itself") from None
 
 
 def why_not_bound(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> OSError | None:

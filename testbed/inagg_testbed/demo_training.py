@@ -166,7 +166,7 @@ class _Log:
         self.start()
 
     def start(self) -> None:
-        """What was before does not count as time of the next step."""
+        """Begin the next step now: time until here does not count for it."""
         self._last_s = time.perf_counter()
 
     def add(self, loss: float) -> None:
@@ -177,7 +177,7 @@ class _Log:
         self._last_s = now_s
 
     def as_dict(self) -> dict[str, Any]:
-        """For `_outcome`."""
+        """Return the fields that `_outcome` wants."""
         return {
             "loss": self.losses[-1],
             "step_s": statistics.median(self.seconds[1:]),

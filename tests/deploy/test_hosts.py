@@ -17,10 +17,14 @@ import pytest
 
 from inagg.cli import COMMANDS, make_root
 from inagg_switch.cli.settings import settings_from
+from inagg_switch.defaults import METRICS_PORT, WEB_PORT
+from inagg_testbed.doctor.kernel import PORTS
+from inagg_wire.layout import CONTROL_PORT, DATA_PORT
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "inagg-switch.service"
+SYSCTL = DEPLOY / "systemd" / "90-inagg.conf"
 SBATCH = DEPLOY / "slurm" / "train.sbatch"
 
 
@@ -51,6 +55,13 @@ def test_the_unit_goes_on_without_a_shard_and_starts_again_unless_the_options_ar
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"
     assert unit["Service"]["Restart"] == "on-failure"
     assert unit["Service"]["RestartPreventExitStatus"] == str(click.UsageError("").exit_code)
+
+
+def test_the_ports_of_a_switch_are_reserved_as_doctor_wants_it() -> None:
+    (first, last) = re.findall(r"^net.ipv4.ip_local_reserved_ports = (\d+)-(\d+)$", SYSCTL.read_text(), re.M)[0]
+    reserved = range(int(first), int(last) + 1)
+    assert {WEB_PORT, METRICS_PORT, CONTROL_PORT, DATA_PORT} <= set(reserved)
+    assert reserved == PORTS
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")

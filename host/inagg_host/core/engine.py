@@ -38,7 +38,7 @@ from .state import LOADED_AT, OK, OLDEST_AT, OPERATION, OPERATIONS, RESULTS_MOST
 Bytes = npt.NDArray[np.uint8]
 
 SHAPES_MOST = 1024
-"""Of sums in a job that are kept: a training has as many sizes as buckets, and some more."""
+"""Shapes of a job that are kept: a training has as many sizes as buckets, and some more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Engine:
         return self._enqueue(begin_sum(request, shape, kernels, first, now, pieces, alone, past))
 
     def _shape(self, float_type: FloatType | None, size: int, pieces: int) -> Shape:
-        """That of operations which give this rank ``size`` sums, or maxima."""
+        """Shape of operations which give this rank ``size`` sums, or maxima."""
         key = float_type, size, pieces
         shape = self._shapes.get(key)
         if shape is None:

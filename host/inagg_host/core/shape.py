@@ -1,4 +1,4 @@
-"""What operations of one type and size have alike, as the compiled core knows it."""
+"""The part that operations of one type and size have alike, as the compiled core knows it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ assert OPERATION.itemsize == 8 * len(_WORD_OF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What operations of one type of values and one size have alike: made once, as it takes as long as all else that
-    begins an operation, and small tensors wait for that."""
+    """All that operations of one type of values and one size have alike: made once, as it takes as long as all else
+    that begins an operation, and small tensors wait for that."""
 
     job: codec.Job
     items: Sequence[Item]
@@ -40,7 +40,7 @@ class Shape:
     memory: Bytes
     """`Operation.memory` as it begins: nothing is there."""
     measured: int
-    """Of how many blocks the largest magnitude is found."""
+    """Number of blocks of which the largest magnitude is found."""
     chunks: int
 
     @property
@@ -59,7 +59,7 @@ class Shape:
 
 
 def shape_of_sums(room: Room, template: Integers, size: int, pieces: int, scales: int, window: int) -> Shape:
-    """That of sums of values in ``pieces`` of ``size`` elements each, whose blocks begin anew with each. ``template``:
+    """Shape of sums of values in ``pieces`` of ``size`` elements each, whose blocks begin anew with each. ``template``:
     the words of a record of this type of values; ``scales``: in a block; ``window``: blocks of all shards."""
     job = room.job
     chunk, blocks = chunk_blocks(job.lanes, scales, window), pieces * job.blocks(size)
@@ -72,7 +72,7 @@ def shape_of_sums(room: Room, template: Integers, size: int, pieces: int, scales
 
 
 def shape_of_maxima(job: codec.Job, template: Integers, size: int, chunk: int) -> Shape:
-    """That of maxima of ``size`` bytes, ``chunk`` in a block. ``job``: of any type of values."""
+    """Shape of maxima of ``size`` bytes, ``chunk`` in a block. ``job``: of any type of values."""
     firsts = range(0, size, chunk)
     items = tuple(Item(Phase.SCALE, i, 1, first, min(chunk, size - first)) for i, first in enumerate(firsts))
     fields = {"elements": size, "scaled": size, "drafting": 0}

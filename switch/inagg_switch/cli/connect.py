@@ -117,7 +117,7 @@ def _advice(error: ControlCallError) -> str:
 
 def read_secret(path: Path) -> str:
     """The secret in a file, with or without a name before it. Raises `SecurityError`."""
-    found = list(read_secrets(path).values())
+    found = [secret for secrets in read_secrets(path).values() for secret in secrets]
     if len(found) > 1:
         raise SecurityError(f"{path} has {len(found)} secrets: give a file with yours alone")
     return found[0]

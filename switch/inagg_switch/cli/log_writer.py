@@ -21,6 +21,27 @@ END_S: Final = 2.0
 log = structlog.get_logger("inagg.switch")
 
 
+class _Lines:
+    """A descriptor that lines are written to."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._cut = False
+
+    def write(self, line: bytes) -> OSError | None:
+        """Write a line, and before it the end of one that was cut: else nobody could read either. Returns the error
+        that keeps it from being written, or a part of it."""
+        rest = b"\n" + line if self._cut else line
+        try:
+            while rest:
+                written = os.write(self._descriptor, rest)
+                self._cut = not rest[:written].endswith(b"\n")
+                rest = rest[written:]
+        except OSError as error:
+            return error
+        return None
+
+
 class LogWriter(logging.Handler):
     """Writes lines as another handler formats them, to a descriptor, on a thread of its own, from the constructor to
     `end`. Raises RuntimeError if there is no thread for it."""
@@ -31,6 +52,7 @@ class LogWriter(logging.Handler):
         self._descriptor = descriptor
         self._lines: queue.Queue[bytes | threading.Event | None] = queue.Queue(LINES_MAX)
         self._lost = 0
+        """Lines for which there was no room."""
         # Not by way of sys.stderr, whose lock a thread that waits would keep at the end of the process.
         self._thread = threading.Thread(target=self._write_lines, name="inagg-log", daemon=True)
         self._thread.start()
@@ -45,16 +67,25 @@ class LogWriter(logging.Handler):
             self.handleError(record)
 
     def _write_lines(self) -> None:
+        lines = _Lines(self._descriptor)
+        unwritten, told, error = 0, 0, None
+        why = ""
         while (line := self._lines.get()) is not None:
             if isinstance(line, threading.Event):
                 line.set()
+            elif (error := lines.write(line)) is not None:  # nobody reads any more, or the disk is full
+                why = error.strerror or str(error)
+                unwritten, told = unwritten + told + 1, 0  # this may be the line that has told of those
+            else:
+                told = 0
+            if error is not None or not self._lines.empty():
                 continue
-            with suppress(OSError):  # nobody reads any more, or the disk is full
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
-            if self._lost and self._lines.empty():
+            if self._lost:
                 lost, self._lost = self._lost, 0
                 log.warning("log_lines_lost", lines=lost, why="whoever reads standard error stood still")
+            if unwritten:
+                told, unwritten = unwritten, 0
+                log.warning("log_lines_lost", lines=told, why=f"standard error could not be written: {why}")
 
     def flush(self) -> None:
         """Wait until what was logged is written, but no longer than `END_S`, or twice that."""

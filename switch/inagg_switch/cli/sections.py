@@ -54,9 +54,10 @@ def in_section(section: str, *names: str, **kwargs: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SectionedOption, section=section, **kwargs)
 
 
-def file(section: str, name: str, help: str, **more: Any) -> Callable[[F], F]:
-    """The option of a file that is there."""
-    return in_section(section, name, type=FILE, metavar="FILE", help=help, **more)
+def file(section: str, name: str, help: str, *, later: bool = False, **more: Any) -> Callable[[F], F]:
+    """The option of a file that is there, or may come ``later``, so that not to find it is no wrong usage."""
+    kind = click.Path(dir_okay=False, path_type=Path) if later else FILE
+    return in_section(section, name, type=kind, metavar="FILE", help=help, **more)
 
 
 def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:

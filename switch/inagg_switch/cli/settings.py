@@ -12,19 +12,30 @@ from typing import Any, Final
 
 from inagg_wire.layout import CONTROL_PORT
 
-from ..addresses import SettingsError, check_ports, data_address, is_here, is_unix, resolved, split_address, with_port
+from ..addresses import (
+    NotYet,
+    SettingsError,
+    check_ports,
+    data_address,
+    is_here,
+    is_unix,
+    resolved,
+    split_address,
+    with_port,
+)
 from ..control.policy import Policy
 from ..defaults import DRAIN_S, METRICS_PORT, WEB_PORT
 from ..p4.builds import LEAF, Build
 from ..service.access import Access
 from ..service.http_server import check_http_address
-from ..service.security import OPERATOR, Security
+from ..service.security import OPERATOR, Security, SecurityError
 from ..software.config import SoftwareConfig
 from .p4_settings import Bmv2Settings, TofinoSettings, p4_from
 from .software_settings import software_from
 
 READ: Final = (
-    "secret_file", "tls_cert", "tls_key", "client_ca", "parent_ca", "network", "p4_ca", "p4_cert", "p4_key",
+    "secret_file", "tls_cert", "tls_key", "client_ca", "parent_ca", "parent_secret_file", "network", "p4_ca", "p4_cert",
+    "p4_key",
 )  # fmt: skip
 """Options that name files which are read. Two of them may name the same one."""
 
@@ -66,7 +77,7 @@ class Settings:
 def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
     """The settings that command-line options (by the names of their parameters) say. ``secret``: of the environment.
 
-    Raises `SettingsError`.
+    Raises `SettingsError`, and `NotYet` for what may be right later.
     """
     # Some are read again, or written, when the working directory may have been removed.
     options = {name: value.absolute() if isinstance(value, Path) else value for name, value in options.items()}
@@ -76,6 +87,8 @@ def settings_from(options: Mapping[str, Any], secret: str | None) -> Settings:
         security = security_from(options, secret, addresses)
         p4 = p4_from(options)
         policy = policy_from(options)
+    except SettingsError:
+        raise
     except ValueError as error:  # SecurityError is one
         raise SettingsError(str(error)) from None
     parent = parent_from(options, secret)
@@ -140,7 +153,10 @@ def security_from(options: Mapping[str, Any], secret: str | None, addresses: Add
         insecure_anywhere=options["insecure"],
     )
     security.check_address(addresses.listen)
-    security.check_files()
+    try:
+        security.check_files()
+    except SecurityError as error:
+        raise NotYet(str(error)) from None
     if options["operator"] and options["parent"] is None and not security.named(security.secrets()):
         raise SettingsError(
             "--operator says nothing where callers have no names: give them some too, by lines `name: secret` in "
@@ -246,20 +262,33 @@ def _share(one: str, other: str) -> bool:
 def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSettings | None:
     """The switch above that is asked for, None if there is none. Raises `SettingsError`."""
     if options["parent"] is None:
-        if options["name"] is not None or options["parent_ca"] is not None:
-            raise SettingsError("--name and --parent-ca say nothing without --parent")
+        if any(options[name] is not None for name in ("name", "parent_ca", "parent_secret_file")):
+            raise SettingsError("--name, --parent-ca and --parent-secret-file say nothing without --parent")
         return None
     for name in ("metrics", "web", "drain", "operator", *policy_options(options).values()):
         if options[name] not in (None, ()):
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
     if options["target"] == "tofino":
         raise SettingsError("--parent is for the software switch and bmv2: the Tofino program has no trees")
-    if options["secret_file"] is not None and secret is None:
-        raise SettingsError("--parent needs the secret of this switch alone in the variable INAGG_SECRET, too")
+    secret_file = options["parent_secret_file"]
+    if secret_file is not None and secret is not None:
+        raise SettingsError(
+            "--parent-secret-file and the variable INAGG_SECRET both say the secret of this switch: leave out one"
+        )
+    if secret_file is not None and options["secret_file"] is None:
+        raise SettingsError(
+            "--parent-secret-file needs --secret-file too, with what those who call this switch must know: a copy of "
+            "the root's (the same file, where all share one secret)"
+        )
+    if options["secret_file"] is not None and secret is None and secret_file is None:
+        raise SettingsError(
+            "--parent needs the secret of this switch alone, too: in a file (--parent-secret-file), or in the variable "
+            "INAGG_SECRET"
+        )
     address = with_port(options["parent"], CONTROL_PORT)
     tls = options["parent_ca"] is not None
     shown = {"certificate": options["tls_cert"], "key": options["tls_key"]} if tls else {}
-    access = Access(tls=tls, ca=options["parent_ca"], secret=secret, **shown)
+    access = Access(tls=tls, ca=options["parent_ca"], secret=secret, secret_file=secret_file, **shown)
     return ParentSettings(address, options["name"] or socket.gethostname(), access)
 
 

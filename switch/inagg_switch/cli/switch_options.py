@@ -92,28 +92,30 @@ lines too where standard output cannot be written.
     show_default=True,
     metavar="HOST:PORT",
     help="TCP address of the control service: workers have it as INAGG_SWITCH, commands as --switch. Port 0: any free "
-    "one.",
+    "one. 0.0.0.0 and [::] are all addresses of this machine, IPv4 and IPv6.",
 )
 @of_address(
     "--data",
     metavar="HOST[:PORT]",
     help="UDP address of the first shard; the others take the next ports. Default: the host of --listen and port "
-    f"{DATA_PORT} (any free ones if --listen has port 0). 0.0.0.0 and [::] take data at all addresses of this machine.",
+    f"{DATA_PORT} (any free ones if --listen has port 0). 0.0.0.0 takes data at all IPv4 addresses of this machine, "
+    "[::] at all IPv6 ones; nothing takes both.",
 )
 @of_address(
     "--metrics",
     is_flag=False,
     flag_value=METRICS_ADDRESS,
     metavar="[HOST:PORT]",
-    help=f"Serve metrics for Prometheus; without a value on {METRICS_ADDRESS}. Default: no metrics.",
+    help=f"Serve metrics for Prometheus; without a value on {METRICS_ADDRESS}. 0.0.0.0: all IPv4 addresses; [::]: "
+    "all, IPv4 and IPv6. Default: no metrics.",
 )
 @of_address(
     "--web",
     is_flag=False,
     flag_value=WEB_ADDRESS,
     metavar="[HOST:PORT]",
-    help=f"Serve the live view, a page for a browser; without a value on {WEB_ADDRESS}. It asks for the switch's "
-    "secret, if there is one.  [default: no live view]",
+    help=f"Serve the live view, a page for a browser; without a value on {WEB_ADDRESS}. HOST "
+    "is as for --metrics. It asks for the switch's secret, if there is one.  [default: no live view]",
 )
 @of_address(
     "--ready-file",
@@ -129,7 +131,19 @@ lines too where standard output cannot be written.
     "levels. The root alone takes jobs; this switch passes on what its workers and commands ask.",
 )
 @of_tree("--name", metavar="NAME", help="Name of this switch in the tree, such as rack3.  [default: the host's]")
-@file(TREE, "--parent-ca", "Authority that signed the parent's certificate; with TLS. This switch shows it --tls-cert.")
+@file(
+    TREE,
+    "--parent-ca",
+    "Authority that signed the parent's certificate; with TLS. This switch shows it --tls-cert.",
+    later=True,
+)
+@file(
+    TREE,
+    "--parent-secret-file",
+    "File with the secret of this switch for its parent, read again at SIGHUP. Without it: the variable INAGG_SECRET, "
+    "as it is at the start.",
+    later=True,
+)
 @of_size(
     "--shards",
     type=Whole(1, SHARDS_MAX),
@@ -197,18 +211,20 @@ lines too where standard output cannot be written.
 @file(P4, "--p4-cert", "Certificate to show to the switch.")
 @file(P4, "--p4-key", "Private key of --p4-cert.")
 @of_p4("--p4-name", metavar="NAME", help="Name in the switch's certificate, if it is not that of its address.")
-@file("Security", "--tls-cert", "Certificate of the switch, in PEM, and after it the intermediate ones.")
-@file("Security", "--tls-key", "Private key of --tls-cert, without a passphrase.")
+@file("Security", "--tls-cert", "Certificate of the switch, in PEM, and after it the intermediate ones.", later=True)
+@file("Security", "--tls-key", "Private key of --tls-cert, without a passphrase.", later=True)
 @file(
     "Security",
     "--client-ca",
     "Serve only those who show a certificate that one of these authorities signed (mutual TLS).",
+    later=True,
 )
 @file(
     "Security",
     "--secret-file",
-    "File with a secret that all callers must know, or with a line `name: secret` for each of several. SIGHUP has "
-    "it read again, and the certificates. Without it: the variable INAGG_SECRET.",
+    "File with a secret that all callers must know, or with lines `name: secret`; a name may have several, all as "
+    "good. SIGHUP has it read again, and the certificates. Without it: the variable INAGG_SECRET.",
+    later=True,
 )
 @of_guard(
     "--operator",
@@ -300,12 +316,14 @@ def switch(**options: Any) -> int:
     top`, `inagg why JOB`, and the page of --web.
     """
     from .. import logs
-    from ..addresses import SettingsError
+    from ..addresses import NotYet, SettingsError
     from .serve import serve
     from .settings import settings_from
 
     try:
         settings = settings_from(options, os.environ.get("INAGG_SECRET") or None)
+    except NotYet as error:  # with status 1, not that of wrong usage: deploy/systemd starts it again
+        raise click.ClickException(str(error)) from None
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
     logs.configure(options["log_format"], options["log_level"])

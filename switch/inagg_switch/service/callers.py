@@ -8,6 +8,7 @@ and names its owner wherever he calls.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -21,10 +22,13 @@ from ..control.refusals import Code, ControlError
 from .malformed import Handler
 from .peers import peer_host
 from .refusal_throttle import RefusalThrottle
+from .refused_callers import RefusedCallers
 from .security import Secrets, Security
 from .tree_messages import CALLERS_METADATA, SWITCH_METADATA
 
 HOW: Final = " (INAGG_SECRET, or --secret-file of the commands that ask a switch)"
+NO_SECRET: Final = "no secret came with it"
+WRONG_SECRET: Final = "the shared secret is wrong"
 OPEN_SERVICES: Final = ("grpc.health.v1.", "grpc.reflection.")
 """Services that want no secret: they tell nothing of jobs. Mutual TLS closes them too."""
 
@@ -117,26 +121,35 @@ class Callers:
 class SecretInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # not generic at run time
     """Refuses calls that do not bring the shared secret, but for those of `OPEN_SERVICES`."""
 
-    def __init__(self, secrets: Secrets, callers: Callers, throttle: RefusalThrottle) -> None:
-        self._secrets, self._callers, self._throttle = secrets, callers, throttle
+    def __init__(self, secrets: Secrets, callers: Callers, throttle: RefusalThrottle, refused: RefusedCallers) -> None:
+        """``refused`` is told of each."""
+        self._secrets, self._callers, self._throttle, self._refused = secrets, callers, throttle, refused
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        if handler_call_details.method.startswith(tuple(f"/{service}" for service in OPEN_SERVICES)):
+        method: str = handler_call_details.method
+        if method.startswith(tuple(f"/{service}" for service in OPEN_SERVICES)):
             return await continuation(handler_call_details)
         metadata = handler_call_details.invocation_metadata or ()
         given = [value for key, value in metadata if key == SECRET_METADATA]
         if not given:
-            return self._refusal(f"this switch wants a shared secret: give the one that it was started with{HOW}")
+            text = f"this switch wants a shared secret: give the one that it was started with{HOW}"
+            return self._refusal(method, NO_SECRET, text)
         if not all([self._secrets.who(_bytes(value)) is not None for value in given]):
-            return self._refusal(f"the shared secret is wrong: give the one that this switch was started with{HOW}")
+            text = f"{WRONG_SECRET}: give the one that this switch was started with{HOW}"
+            return self._refusal(method, WRONG_SECRET, text)
         return await continuation(handler_call_details)
 
-    def _refusal(self, text: str) -> Handler:
+    def _refusal(self, method: str, why: str, text: str) -> Handler:
+        came_s = time.monotonic()
+
         async def refuse(_request: object, context: Context) -> None:
+            peer = context.peer()
+            # Before it waits: who gives up meanwhile has been refused, too.
+            self._refused.add(method, peer_host(peer) or peer, why, time.monotonic() - came_s)
             await self._throttle.wait(self._callers.throttled(context))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, text)
 

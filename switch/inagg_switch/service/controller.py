@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import structlog
@@ -28,6 +28,7 @@ from .driver_threads import DriverThreads, SwitchSnapshot
 from .event_log import EventLog
 from .job_messages import event_message
 from .orders import Orders
+from .refused_callers import RefusedCallers
 from .remote_switch import RemoteSwitch
 from .subscribers import Subscribers
 from .switch_tree import SwitchTree
@@ -37,6 +38,10 @@ DEADLINE_MARGIN_S: Final = 0.5
 DEADLINE_ROUNDING: Final = 0.011
 """Part of itself by which a deadline may come later here than where the call was made, at each switch that it has come
 through: gRPC sends two or three digits of it, rounded up. So 100.001 s are 101 s here, and 1000.001 s are 1010 s."""
+
+REFUSED_BEFORE_S: Final = 2.0
+"""Seconds before a rank was last heard from which on a call of it may have been refused: its datagrams may have come
+for a while after that, and are looked for once in each `Policy.poll_interval_s`."""
 
 log = structlog.get_logger("inagg.control")
 
@@ -55,8 +60,10 @@ class Controller:
         driver: Driver,
         policy: Policy,
         on_health: Callable[[bool], Awaitable[None]],
+        refused: RefusedCallers | None = None,
     ) -> None:
-        """``on_health`` is told when the driver begins to answer, or ceases to."""
+        """``on_health`` is told when the driver begins to answer, or ceases to. ``refused``: those who call it without
+        its secret."""
         self.driver = driver
         self.policy = policy
         self.now = time.monotonic
@@ -72,6 +79,8 @@ class Controller:
             ("call", "code"),
             registry=None,
         )
+        self._refused = refused or RefusedCallers()
+        self._refused.seconds = self.call_seconds
         self.switch = DriverThreads(driver)
         self.tree = SwitchTree(self.registry, self.switch)
         """This switch, and those below it."""
@@ -181,6 +190,7 @@ class Controller:
         for output in self.registry.drain():
             match output:
                 case ev.Emit():
+                    output = self._with_refusals(output)
                     self._log(output)
                     self.events.add(output)
                     self.subscribers.put(output.job, event_message(output.at, output.event))
@@ -196,6 +206,18 @@ class Controller:
                     self._orders.put(output)
                 case ev.Bug(number, name, error):
                     log.error("job_ended_by_a_bug", job=name, job_number=number, exc_info=error)
+
+    def _with_refusals(self, emit: ev.Emit) -> ev.Emit:
+        """The news, with the reason if a member fell silent and calls from where it is were refused."""
+        event, job = emit.event, self.registry.jobs.by_number.get(emit.job)
+        if not isinstance(event, ev.MemberFailed) or job is None:
+            return emit
+        host, _ = job.roster.by_rank[event.rank].request.addresses[0]
+        why = self._refused.since(host, emit.at - event.silent_s - REFUSED_BEFORE_S)
+        if why is None:
+            return emit
+        text = f"{event.text}; calls from its address, {host}, were refused meanwhile: {why}"
+        return replace(emit, event=replace(event, text=text))
 
     @staticmethod
     def _log(emit: ev.Emit) -> None:

@@ -80,7 +80,7 @@ class Listener:
 
     def __init__(self, address: str) -> None:
         """``address``: host:port, port 0 for any free one; or fd:N, the descriptor of a socket that is bound already.
-        Raises OSError."""
+        The host 0.0.0.0 is all IPv4 addresses, [::] all of both kinds. Raises OSError."""
         if address.startswith(OPENED):
             self.socket = socket.socket(fileno=int(address.removeprefix(OPENED)))
             host = self.socket.getsockname()[0]
@@ -89,6 +89,8 @@ class Listener:
             self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
             try:
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if self.socket.family == socket.AF_INET6:  # so [::] is IPv4, too, however net.ipv6.bindv6only is set
+                    self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
                 self.socket.bind((host, port))
             except BaseException:
                 self.close()

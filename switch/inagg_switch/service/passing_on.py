@@ -33,7 +33,7 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
 
     def __init__(self, agent: UplinkAgent) -> None:
         """``agent``: that of this switch, which knows its parent."""
-        self._agent, self._name, self._channel = agent, agent.name, agent.channel
+        self._agent, self._name = agent, agent.name
         service = control_pb2.DESCRIPTOR.services_by_name["Control"]
         self._streams = {f"/{SERVICE}/{method.name}": method for method in service.methods}
 
@@ -46,12 +46,13 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
             both = method.client_streaming
 
             async def stream(request: Any, context: Context) -> AsyncIterator[bytes]:
-                to_parent: Any = self._channel.stream_stream if both else self._channel.unary_stream
-                call = to_parent(path, None, None)(
-                    request, metadata=self._metadata(context), timeout=context.time_remaining()
-                )
-                async for reply in self._through(call, context):
-                    yield reply
+                with self._agent.uplink.used() as uplink:
+                    to_parent: Any = uplink.channel.stream_stream if both else uplink.channel.unary_stream
+                    call = to_parent(path, None, None)(
+                        request, metadata=self._metadata(context), timeout=context.time_remaining()
+                    )
+                    async for reply in self._through(call, context):
+                        yield reply
 
             made = grpc.stream_stream_rpc_method_handler if both else grpc.unary_stream_rpc_method_handler
             return made(stream)
@@ -60,16 +61,17 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
             metadata = self._metadata(context)
             if path == DATA_PLANES:
                 metadata += self._here(request, context)
-            call = self._channel.unary_unary(path, None, None)(
-                request, metadata=metadata, timeout=context.time_remaining()
-            )
-            try:
-                reply: bytes = await call
-            except grpc.aio.AioRpcError as error:
-                await self._abort(error, context)
-            finally:
-                call.cancel()  # the caller may have gone
-            return reply
+            with self._agent.uplink.used() as uplink:
+                call = uplink.channel.unary_unary(path, None, None)(
+                    request, metadata=metadata, timeout=context.time_remaining()
+                )
+                try:
+                    reply: bytes = await call
+                except grpc.aio.AioRpcError as error:
+                    await self._abort(error, context)
+                finally:
+                    call.cancel()  # the caller may have gone
+                return reply
 
         return grpc.unary_unary_rpc_method_handler(once)
 
@@ -106,7 +108,8 @@ class PassingOn(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # not generi
         details, code = error.details() or "", error.code()
         if code is grpc.StatusCode.UNAVAILABLE and not error.initial_metadata():
             if connection_lost(details):
-                details = f"switch {self._name!r} does not reach its parent at {self._agent.parent}: {details}"
+                why = self._agent.no_tls or details
+                details = f"switch {self._name!r} does not reach its parent at {self._agent.parent}: {why}"
             elif (trouble := self._agent.trouble) is not None:  # the parent says that this switch has gone, not why
                 own = trouble.startswith(LEAF_SAYS)
                 details = trouble if own else f"switch {self._name!r} is not part of the tree: {trouble}"

@@ -8,15 +8,15 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import grpc
 
 from inagg_link import tls
 from inagg_link.tls import TlsClient
-from inagg_link.validity import validity_of
+from inagg_link.validity import Validity, validity_of
 from inagg_proto import bearer
 
 from ..addresses import is_unix, split_address
@@ -28,6 +28,10 @@ LIKE_A_NAME: Final = re.compile(r"[\w.-]+:[^:]+")
 class SecurityError(ValueError):
     """A server or client that cannot be set up as asked; the text says what to do."""
 
+
+DAY: Final = timedelta(days=1)
+EXPIRES_SOON: Final = 7 * DAY
+"""Time before a certificate expires from which on that is said."""
 
 OPERATOR: Final = "operator"
 """The name of the secret, or in the certificate, that makes its owner an operator, unless other names are given."""
@@ -46,7 +50,7 @@ class Security:
     client_ca: Path | None = None
     secret: str | None = None
     secret_file: Path | None = None
-    """One secret, or a line ``name: secret`` for each principal. Read again by `Secrets.reload`."""
+    """One secret, or lines ``name: secret`` of principals. Read again by `Secrets.reload`."""
     operators: frozenset[str] = frozenset({OPERATOR})
     """Principals who may evict jobs and drain. Where nobody has a name, everybody may."""
     insecure_anywhere: bool = False
@@ -75,7 +79,7 @@ class Security:
 
     def secrets(self) -> Secrets:
         """The secrets, as they are now. Raises `SecurityError`."""
-        by_name = {} if self.secret is None else {"": self.secret}
+        by_name = {} if self.secret is None else {"": (self.secret,)}
         return Secrets(by_name, self.secret_file)
 
     def check_address(self, address: str, danger: str = "") -> None:
@@ -90,34 +94,27 @@ class Security:
 
     def check_files(self) -> None:
         """Raises `SecurityError` for files of certificates and secrets that cannot be used."""
-        self.certificate_configuration()
+        self.certificates()
         self.secrets()
 
-    def credentials(self, changed: Callable[[], bool]) -> grpc.ServerCredentials | None:
-        """Credentials of a server for TLS; None without it. Asked with each connection, ``changed`` says whether the
-        files are to be read again. Raises `SecurityError` for files that cannot be used."""
-        first = self.certificate_configuration()
-        if first is None:
-            return None
-
-        def fetch() -> grpc.ServerCertificateConfiguration | None:
-            try:
-                return self.certificate_configuration() if changed() else None
-            except SecurityError:  # somebody has changed a file since `check_files`: the old ones stay
-                return None
-
+    def credentials(
+        self, first: Certificates, fetch: Callable[[], grpc.ServerCertificateConfiguration | None]
+    ) -> grpc.ServerCredentials:
+        """Credentials of a server that serves ``first``. Called with each connection, ``fetch`` gives what is to be
+        served instead from then on; None: nothing else."""
         mutual = self.client_ca is not None
         # None means "no change", which the stubs of grpc do not know.
-        return grpc.dynamic_ssl_server_credentials(first, fetch, mutual)  # type: ignore[arg-type]
+        return grpc.dynamic_ssl_server_credentials(first.configuration, fetch, mutual)  # type: ignore[arg-type]
 
-    def certificate_configuration(self) -> grpc.ServerCertificateConfiguration | None:
+    def certificates(self) -> Certificates | None:
         """The certificates in the files, None without TLS. Raises `SecurityError` for files that cannot be used."""
         if self.certificate is None or self.key is None:
             return None
         certificate, key = read(self.certificate), read(self.key)
         self.server_context()  # gRPC says only that it cannot listen; OpenSSL says why
         ca = read(self.client_ca) if self.client_ca is not None else None
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+        configuration = grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
+        return Certificates(configuration, self.certificate, validity_of(certificate))
 
     def server_context(self) -> ssl.SSLContext | None:
         """The certificates in the files for who does without gRPC, None without TLS. Raises `SecurityError` for files
@@ -136,57 +133,103 @@ class Security:
         return context
 
     def file_warnings(self, secrets: Secrets) -> list[tuple[str, dict[str, str]]]:
-        """Warnings of files that are odd, though they can be used: names of events for the log, and their fields.
-        Raises `SecurityError` for a file that cannot be read."""
+        """Warnings of a file of secrets that is odd, though it can be used: names of events for the log, and their
+        fields."""
         found = []
-        if self.certificate is not None:
-            validity = validity_of(read(self.certificate))
-            why = validity.why_not(datetime.now(UTC)) if validity is not None else None
-            if why is not None:
-                hint = "no caller trusts it: put a valid one there, and send SIGHUP"
-                what = f"the certificate in {self.certificate} {why}"
-                found.append(("certificate_not_valid", {"what": what, "hint": hint}))
-        if self.secret_file is not None and LIKE_A_NAME.fullmatch(secrets.by_name.get("", "")):
+        if self.secret_file is not None and any(map(LIKE_A_NAME.fullmatch, secrets.by_name.get("", ()))):
             what = f"{self.secret_file} is read as one secret without a name, so whoever knows it is an operator"
             hint = "if a name stands before the colon, put a space after that"
             found.append(("secret_without_name", {"what": what, "hint": hint}))
         return found
 
 
-class Secrets:
-    """Secrets by name. Names are those of principals; one secret without a name is everybody's."""
+class Certificates:
+    """Certificates as they were read from files, and what is to be said of their dates: that they are not valid, that
+    they expire soon, and that they have expired meanwhile."""
 
-    def __init__(self, by_name: Mapping[str, str], file: Path | None = None) -> None:
+    def __init__(
+        self, configuration: grpc.ServerCertificateConfiguration, file: Path, validity: Validity | None
+    ) -> None:
+        """``file`` and ``validity``: of the switch's own; None: the dates are not known."""
+        self.configuration = configuration
+        self._file, self._validity = file, validity
+        self._was_valid = False
+        self._told: str | None = None
+        self._tell_again_at = datetime.min.replace(tzinfo=UTC)
+
+    def warnings(self, now: datetime) -> list[tuple[Literal["warning", "error"], str, dict[str, str]]]:
+        """Return what is to be said ``now``, each thing once a day: levels, names of events for the log, and their
+        fields. To be called when the files have been read, and then often."""
+        found = self._found(now)
+        if found is None or (found[1] == self._told and now < self._tell_again_at):
+            return []
+        self._told, self._tell_again_at = found[1], now + DAY
+        return [found]
+
+    def _found(self, now: datetime) -> tuple[Literal["warning", "error"], str, dict[str, str]] | None:
+        if self._validity is None:
+            return None
+        why, ends = self._validity.why_not(now), self._validity.ends
+        self._was_valid |= why is None
+        if why is not None and not self._was_valid:
+            hint = "no caller trusts it: put a valid one there, and send SIGHUP"
+            what = f"the certificate in {self._file} {why}"
+            return "warning", "certificate_not_valid", {"what": what, "hint": hint}
+        if why is not None:
+            what = f"the certificate that this switch serves {why}"
+            hint = f"no new caller trusts it: put a valid one into {self._file}, and send SIGHUP"
+            return "error", "certificate_expired", {"what": what, "hint": hint}
+        if ends - now < EXPIRES_SOON:
+            what = f"the certificate that this switch serves expires on {ends:%Y-%m-%d %H:%M:%S} UTC"
+            hint = f"put a new one into {self._file}, and send SIGHUP"
+            return "warning", "certificate_expires", {"what": what, "hint": hint}
+        return None
+
+
+class Secrets:
+    """Secrets by name. Names are those of principals, who may have several each, all as good; one secret without a name
+    is everybody's."""
+
+    def __init__(self, by_name: Mapping[str, tuple[str, ...]], file: Path | None = None) -> None:
         """``file`` adds to ``by_name``. Raises `SecurityError`."""
         self._given, self._file = dict(by_name), file
         self.by_name = self._read()
+        self._tokens = self._bearers()
         self.reloads = 0
         """Number of times that secrets were read again, and certificates with them."""
 
     def reload(self) -> None:
         """Read the file again. Raises `SecurityError`; then the secrets stay as they were."""
         self.by_name = self._read()
+        self._tokens = self._bearers()
         self.reloads += 1
 
-    def _read(self) -> dict[str, str]:
+    def _bearers(self) -> list[tuple[str, bytes]]:
+        """The name and the token of each secret. Made once: else each call, those with a wrong secret too, would make
+        all of them."""
+        return [(name, bearer(secret).encode()) for name, secrets in self.by_name.items() for secret in secrets]
+
+    def _read(self) -> dict[str, tuple[str, ...]]:
         return {**self._given, **(read_secrets(self._file) if self._file is not None else {})}
 
     def who(self, given: bytes) -> str | None:
         """The principal that a bearer token makes somebody; None if it is nobody's. All are compared, in constant time
         each: how long it takes says nothing of them."""
-        names = [name for name, secret in self.by_name.items() if hmac.compare_digest(given, bearer(secret).encode())]
+        names = [name for name, token in self._tokens if hmac.compare_digest(given, token)]
         return names[0] if names else None
 
 
-def read_secrets(path: Path) -> dict[str, str]:
-    """The secrets in a file, by name: a single one without, or lines ``name: secret``; ``#`` begins a comment. No line
-    ends in a colon: that is a name without its secret. Raises `SecurityError`."""
+def read_secrets(path: Path) -> dict[str, tuple[str, ...]]:
+    """The secrets in a file, by name: a single one without, or lines ``name: secret``, of which a name may have
+    several; ``#`` begins a comment. No line ends in a colon: that is a name without its secret. Raises
+    `SecurityError`."""
     try:
         lines = [line.strip() for line in read(path).decode("ascii").splitlines()]
     except UnicodeDecodeError:
         raise SecurityError(f"{path}: a shared secret is visible ASCII characters, without spaces") from None
     lines = [line for line in lines if line and not line.startswith("#")]
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, str] = {}
     for line in lines:
         name, colon, secret = line.partition(": ")
         if not colon and line.endswith(":"):
@@ -194,21 +237,22 @@ def read_secrets(path: Path) -> dict[str, str]:
         if colon and not name:
             raise SecurityError(f"{path}: there is no name before a colon and a space")
         name, secret = (name.strip(), secret.strip()) if colon else ("", line)
-        if name in found:
-            what = f"{name!r} stands twice" if name else "give each of several secrets a name (name: secret)"
-            raise SecurityError(f"{path}: {what}")
+        if not name and found:
+            raise SecurityError(f"{path}: give each of several secrets a name (name: secret)")
         try:
             check_secret(secret)
         except SecurityError as error:
             hint = "" if name else " (of several, each has a line: name, colon, space, secret)"
             raise SecurityError(f"{path}: {error}{hint}") from None
-        found[name] = secret
+        if secret in owners:
+            twice = f"{name!r} has one secret twice" if owners[secret] == name else "two names have the same secret"
+            raise SecurityError(f"{path}: {twice}")
+        owners[secret] = name
+        found[name] = (*found.get(name, ()), secret)
     if not found:
         raise SecurityError(f"{path}: there is no secret in it")
     if "" in found and len(found) > 1:
         raise SecurityError(f"{path}: give each of several secrets a name (name: secret)")
-    if len(set(found.values())) < len(found):
-        raise SecurityError(f"{path}: two names have the same secret")
     return found
 
 

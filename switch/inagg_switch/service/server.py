@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
-from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Final
 
 import grpc
@@ -14,13 +15,14 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from inagg_proto import SERVICE
+from inagg_proto import SERVICE, bearer
 from inagg_proto.v1 import control_pb2_grpc
 
 from ..addresses import is_unix, split_address, why_not_bound
 from ..control.policy import Policy
 from ..defaults import ADDRESS
 from ..driver import Driver
+from .access import OpenedAccess
 from .callers import Callers, SecretInterceptor
 from .calls import ControlService
 from .controller import Controller
@@ -28,7 +30,8 @@ from .descriptors import connections_max
 from .malformed import MalformedInterceptor
 from .passing_on import PassingOn
 from .refusal_throttle import RefusalThrottle
-from .security import Secrets, Security, SecurityError
+from .refused_callers import RefusedCallers
+from .security import Certificates, Secrets, Security
 from .uplink_agent import UplinkAgent
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -43,6 +46,9 @@ CONNECTIONS_MAX: Final = 40_000
 
 STOP_GRACE_S: Final = 2.0
 """Seconds that calls in progress get to end when the server stops; those that wait are ended at once."""
+
+DATES_LOOK_S: Final = 60.0
+"""Seconds between looks at the dates of the certificate."""
 
 OPTIONS: Final = (
     # Else a second switch on the same port would start without an error, and get every other connection.
@@ -99,7 +105,12 @@ def _why_not(address: str) -> str:
     why = _why_no_socket(path.removeprefix("//")) if kind == "unix" else why_not_bound(*split_address(address))
     if why is not None and why.errno != errno.EADDRINUSE:
         return f"{why.strerror}; choose another address with --listen"
-    return "is another switch running there? If so, choose another address with --listen"
+    if kind == "unix":
+        return "is another switch running there? If so, choose another address with --listen"
+    return (
+        "is another switch running there? If so, choose another address with --listen. If not, a connection of another "
+        "program has this port for a while: try again, and have ports reserved (net.ipv4.ip_local_reserved_ports)"
+    )
 
 
 class GrpcServer:
@@ -113,7 +124,10 @@ class GrpcServer:
         self.address = address
         self.secrets = Secrets({})
         self._throttle = RefusalThrottle()
-        self._reloads_seen = 0
+        self._refused = RefusedCallers()
+        self._certificates: Certificates | None = None
+        self._certificates_given: Certificates | None = None
+        self._dates: asyncio.Task[None] | None = None
         self._policy = policy or Policy()
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # its stubs lack it
@@ -123,19 +137,19 @@ class GrpcServer:
         interceptors: list[grpc.aio.ServerInterceptor] = [MalformedInterceptor()]  # type: ignore[type-arg]
         self.secrets = self.security.secrets()
         if self.secrets.by_name:
-            interceptors.insert(
-                0, SecretInterceptor(self.secrets, Callers(self.security, self.secrets), self._throttle)
-            )
+            callers = Callers(self.security, self.secrets)
+            interceptors.insert(0, SecretInterceptor(self.secrets, callers, self._throttle, self._refused))
         server = grpc.aio.server(
             interceptors=interceptors,
             options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max(CONNECTIONS_MAX))),
             maximum_concurrent_rpcs=self._policy.calls_max,
         )
-        credentials = self.security.credentials(self._certificates_changed)
+        certificates = self._certificates = self._certificates_given = self.security.certificates()
         try:
             if _is_served(self.address):
                 raise RuntimeError("somebody answers there")
-            if credentials is not None:
+            if certificates is not None:
+                credentials = self.security.credentials(certificates, self._new_certificates)
                 port = server.add_secure_port(self.address, credentials)
             else:
                 port = server.add_insecure_port(self.address)
@@ -158,11 +172,29 @@ class GrpcServer:
             secret=bool(self.secrets.by_name),
         )
         self._warn_of_files()
+        self._dates = asyncio.create_task(self._look_at_dates())
+
+    async def _end(self, server: grpc.aio.Server, grace_s: float) -> None:
+        """Stop serving; calls in progress get ``grace_s``."""
+        if self._dates is not None:
+            self._dates.cancel()
+        await server.stop(grace_s)
+        self._refused.close()
 
     def _warn_of_files(self) -> None:
-        with suppress(SecurityError):  # somebody has removed a file since it was read
-            for event, fields in self.security.file_warnings(self.secrets):
-                log.warning(event, **fields)
+        for event, fields in self.security.file_warnings(self.secrets):
+            log.warning(event, **fields)
+        self.tell_of_dates(datetime.now(UTC))
+
+    async def _look_at_dates(self) -> None:
+        while True:
+            await asyncio.sleep(DATES_LOOK_S)
+            self.tell_of_dates(datetime.now(UTC))
+
+    def tell_of_dates(self, now: datetime) -> None:
+        """Log what is to be said ``now`` of the dates of the certificate that is served (`Certificates.warnings`)."""
+        for level, event, fields in self._certificates.warnings(now) if self._certificates is not None else ():
+            (log.error if level == "error" else log.warning)(event, **fields)
 
     async def set_health(self, serving: bool) -> None:
         """Say by the health service whether it is good to call."""
@@ -171,15 +203,21 @@ class GrpcServer:
             await self._health.set(name, status)
 
     def reload(self) -> None:
-        """Read secrets and certificates again. Raises `SecurityError`; then all stays as it was."""
-        self.security.check_files()
+        """Read secrets and certificates again. Raises `SecurityError`; then all stays as it was. What is read here is
+        served from now on, whatever becomes of the files."""
+        certificates = self.security.certificates()
         self.secrets.reload()
+        self._certificates = certificates
         self._warn_of_files()
 
-    def _certificates_changed(self) -> bool:
-        changed = self._reloads_seen != self.secrets.reloads
-        self._reloads_seen = self.secrets.reloads
-        return changed
+    def _new_certificates(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what is to be served from now on, None: as before. gRPC asks with each connection, on threads of its
+        own."""
+        certificates = self._certificates
+        if certificates is None or certificates is self._certificates_given:
+            return None
+        self._certificates_given = certificates
+        return certificates.configuration
 
 
 class ControlServer(GrpcServer):
@@ -206,7 +244,7 @@ class ControlServer(GrpcServer):
     async def start(self) -> None:
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
-        self.controller = Controller(self._driver, self._policy, self.set_health)
+        self.controller = Controller(self._driver, self._policy, self.set_health, self._refused)
         self._service = ControlService(self.controller, Callers(self.security, self.secrets), self._throttle)
         control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
         await self.controller.start()
@@ -227,7 +265,7 @@ class ControlServer(GrpcServer):
         server, self._server = self._server, None
         await self._health.enter_graceful_shutdown()
         await self.controller.stop(why)
-        await server.stop(grace_s)
+        await self._end(server, grace_s)
         if self._service is not None:
             await self._service.close()
         log.info("control_stopped", address=self.address)
@@ -242,10 +280,38 @@ class LeafServer(GrpcServer):
         """Raises `SecurityError` if ``address`` may not be served like this."""
         super().__init__(address, security, policy)
         self._agent = agent
+        self._own_known = False
+        """Whether one of the secrets was ever that of this switch for its parent."""
+
+    def reload(self) -> None:
+        """Read secrets and certificates again, those for the parent too. Raises `SecurityError`; then all stays as it
+        was."""
+        access = self._agent.read()
+        super().reload()
+        self._agent.renew(access)
+        self._warn_of_own_secret(access)
+
+    def _warn_of_own_secret(self, access: OpenedAccess) -> None:
+        if access.secret is None:
+            return
+        if self.secrets.who(bearer(access.secret).encode()) is not None:
+            self._own_known = True
+        elif self._own_known:
+            shown, file = self._agent.shown, self.security.secret_file
+            log.warning(
+                "own_secret_unknown",
+                what=f"the secret of {shown} is none of the secrets in {file} any more: if the switch above has the "
+                "same ones, it refuses this one when their connection has ended",
+                hint=f"put the new one into the file of {shown}, too, and send SIGHUP"
+                if shown.startswith("--")
+                else f"start this switch again with the new one, or with --parent-secret-file in the place of {shown}, "
+                "which is read again at SIGHUP",
+            )
 
     async def start(self) -> None:
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
+        self._warn_of_own_secret(self._agent.uplink.access)
         server.add_generic_rpc_handlers((PassingOn(self._agent),))
         await self.set_health(True)
         await self._serve(server)
@@ -255,5 +321,5 @@ class LeafServer(GrpcServer):
         if self._server is not None:
             server, self._server = self._server, None
             await self._health.enter_graceful_shutdown()
-            await server.stop(grace_s)
+            await self._end(server, grace_s)
             log.info("control_stopped", address=self.address)

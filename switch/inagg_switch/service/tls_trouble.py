@@ -8,7 +8,7 @@ from typing import Final
 from inagg_link.tls import TlsFault, TlsTrouble, find_tls_trouble, may_be_tls
 
 from ..addresses import SettingsError, split_address
-from .access import Access
+from .access import Access, OpenedAccess
 
 OF_SERVER: Final[Mapping[TlsFault, str]] = {
     TlsFault.EXPIRED: "the switch needs a new one, which it reads at SIGHUP, or else the authority",
@@ -33,19 +33,26 @@ ADVICE: Final[Mapping[TlsFault, str]] = {
 }
 
 
-def find(address: str, access: Access, said: str | None = None) -> TlsTrouble | None:
+def find(address: str, access: Access | OpenedAccess, said: str | None = None) -> TlsTrouble | None:
     """The trouble between ``address`` (host:port) and this ``access``; None if that is not to be seen. Connects once
-    more, for the time of a handshake, unless what gRPC has ``said`` does not come of TLS. Raises nothing."""
+    more, for the time of a handshake, unless what gRPC has ``said`` does not come of TLS. Raises nothing.
+
+    Of a channel that was made earlier, give the `OpenedAccess`: the files may hold something else by now.
+    """
     try:
         host, port = split_address(address)
     except SettingsError:
         return None
     if said is not None and not may_be_tls(said, host):
         return None
-    return find_tls_trouble(host, port, access.tls_client if access.tls else None)
+    try:
+        with access.as_client() as client:
+            return find_tls_trouble(host, port, client)
+    except OSError:  # no descriptors are left, for example
+        return None
 
 
-def tls_trouble(address: str, access: Access) -> str | None:
+def tls_trouble(address: str, access: Access | OpenedAccess, said: str | None = None) -> str | None:
     """The trouble of `find` in words that name options of a switch that has a parent."""
-    found = find(address, access)
+    found = find(address, access, said)
     return None if found is None else found.told(ADVICE)

@@ -15,38 +15,33 @@ import grpc.aio
 import structlog
 
 from inagg_link.sockopt import ends_of_way
-from inagg_proto import LEAF_SAYS, RECONNECT, why_unlike
+from inagg_proto import LEAF_SAYS, why_unlike
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_proto.v1 import control_pb2_grpc
 from inagg_wire.errors import AdmissionError
 
 from ..addresses import resolved, split_address
 from ..binding import Address
 from ..driver import Driver, DriverError
-from .access import Access
+from .access import Access, OpenedAccess
 from .control_client import CONNECTION_LOST
 from .driver_threads import DriverThreads
 from .tls_trouble import tls_trouble
 from .tree_messages import binding_from, hello_message, look_message
+from .uplink import Uplink, Uplinks
 
 RETRY_S: Final = 1.0
 LOOK_S: Final = 5.0
 FIND_S: Final = 5.0
 """Seconds that the parent may take to say where its data planes are."""
-KEEPALIVE: Final = (
-    ("grpc.keepalive_time_ms", 6_000),  # a server takes 5 s for too often
-    ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.http2.max_pings_without_data", 0),
-)
-"""A parent that vanished is noticed in nine seconds, since its system acknowledges nothing (the timeout is TCP's
-TCP_USER_TIMEOUT, so a process that is only held is not given up by it)."""
+RENEW_RETRY_S: Final = 10.0
+"""Seconds after which a new channel is tried again that the parent has refused."""
 FINAL: Final = (
     grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION,
 )  # fmt: skip
 """Status codes that do not get better by waiting, for a switch that was never attached."""
 
 PINGS_LOST: Final = ("ping timeout", "keepalive", "goaway", "transport closed")
-"""Words of gRPC's texts on a connection that `KEEPALIVE` has ended, or a server that ends."""
+"""Words of gRPC's texts on a connection that the keepalive of `Uplink` has ended, or a server that ends."""
 
 log = structlog.get_logger("inagg.tree")
 
@@ -71,25 +66,29 @@ class Ended:
     """Attempts that end one after the other for reasons of the same kind are logged once."""
     trouble: str | None = None
     """`UplinkAgent.trouble`, until another attempt has ended or succeeded."""
+    no_tls: str | None = None
+    """`UplinkAgent.no_tls`, until then."""
 
 
 class UplinkAgent:
     """The stream of one switch to its parent, opened again whenever it ends."""
 
     def __init__(self, driver: Driver, name: str, parent: str, access: Access) -> None:
-        """``parent``: host:port of its control service. Raises `SecurityError`."""
+        """``parent``: host:port of its control service. To be called on the event loop. Raises `SecurityError`."""
         self.name, self.parent = name, parent
         self.attached = asyncio.Event()
         """Whether the stream stands."""
         self.trouble: str | None = None
         """Reason why the stream does not stand, though the parent can be reached; None else, or where that is not
         known."""
+        self.no_tls: str | None = None
+        """Reason why the parent cannot be reached, if that is TLS."""
         self._ever = False
         """Whether it has ever stood."""
-        self._driver, self._access = driver, access
+        self._driver, self._access, self._loop = driver, access, asyncio.get_running_loop()
         self._threads = DriverThreads(driver)
-        self.channel = access.aio_channel(parent, (*RECONNECT, *KEEPALIVE))
-        self._stub = control_pb2_grpc.ControlStub(self.channel)
+        self._uplinks = Uplinks(parent, access.now())
+        self._renewing: asyncio.Task[None] | None = None
         self._parents: list[Address] = []
         """The parent's data planes."""
         self._jobs: set[int] = set()
@@ -109,60 +108,132 @@ class UplinkAgent:
                 continue
             if self.attached.is_set() or ended.kind != logged:  # once for each reason: a parent may be away for long
                 log.warning("parent_lost", parent=self.parent, why=ended.why, then="trying again until it is back")
-            logged, self.trouble = ended.kind, ended.trouble
+            logged, self.trouble, self.no_tls = ended.kind, ended.trouble, ended.no_tls
             self.attached.clear()
             await asyncio.sleep(RETRY_S)
 
     async def _attempt(self) -> Ended | None:
         """Open the stream and serve on it until it ends; None: it did so, or was not opened, to start a shard again.
         Raises `UplinkError` as `run`."""
-        try:
-            await self._restarted.wait()
-            await self._drop_all()
-            host = await self._find_parents()
-            if not self._restarted.is_set():
-                return None  # a shard died meanwhile
-            await self._serve(host)
-            return Ended("the parent has ended the stream")
-        except grpc.aio.AioRpcError as error:
-            return Ended(f"{error.code().name}: {error.details()}", error.code(), await self._refusal(error))
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise  # this task is to end; else the stream has: gRPC says it so, whoever has cancelled it
-            if not self._restarted.is_set():  # we have, to start a shard again
-                return None
-            why = "the stream was cancelled on its way"
-            return Ended(why, kind=why)
-        except (DriverError, OSError, UplinkError) as error:
-            if isinstance(error, UplinkError) and not self._ever:
-                raise
-            why = str(error)
-            return Ended(why, kind=why, trouble=why)
+        self._take_next()
+        with self.uplink.used() as uplink:
+            try:
+                await self._restarted.wait()
+                await self._drop_all()
+                host = await self._find_parents(uplink)
+                if not self._restarted.is_set():
+                    return None  # a shard died meanwhile
+                await self._serve(uplink, host)
+                return Ended("the parent has ended the stream")
+            except grpc.aio.AioRpcError as error:
+                return await self._refused(error, uplink)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise  # this task is to end; else the stream has: gRPC says it so, whoever has cancelled it
+                if not self._restarted.is_set():  # we have, to start a shard again
+                    return None
+                why = "the stream was cancelled on its way"
+                return Ended(why, kind=why)
+            except (DriverError, OSError, UplinkError) as error:
+                if isinstance(error, UplinkError) and not self._ever:
+                    raise
+                why = str(error)
+                return Ended(why, kind=why, trouble=why)
 
-    async def _refusal(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Reason why the parent has no stream for this switch, for those who ask it; None if it cannot be reached.
-        Raises `UplinkError` if the switch was never attached, and waiting does not help."""
+    async def _refused(self, error: grpc.aio.AioRpcError, uplink: Uplink) -> Ended:
+        """Tell what is known of why the parent has no stream for this switch, or cannot be reached. Raises
+        `UplinkError` if the switch was never attached, and waiting does not help."""
         code, said = error.code(), error.details() or ""
         final: str | None = None
         trouble: str | None = f"its parent at {self.parent} says: {said}"
+        no_tls: str | None = None
         if said.startswith(LEAF_SAYS):
             trouble = said
         elif code is grpc.StatusCode.UNIMPLEMENTED:
             trouble = final = why_unlike(0, f"the switch at {self.parent}", "this switch")
         elif code is grpc.StatusCode.UNAVAILABLE:
             trouble = None
-            if not self._ever and (tls := await asyncio.to_thread(tls_trouble, self.parent, self._access)) is not None:
-                final = f"cannot reach {self.parent}: {tls}"
+            no_tls = await self._look_at_tls(uplink, said)
+            if no_tls is not None:
+                final = f"cannot reach {self.parent}: {no_tls}"
         elif said == "Deadline Exceeded":  # gRPC's own
             trouble = f"its parent at {self.parent} does not answer in time"
         if code in FINAL:
-            shown = "INAGG_SECRET" if self._access.secret or not self._access.certificate else "--tls-cert"
-            hint = f" ({shown} of this switch)" if code is grpc.StatusCode.PERMISSION_DENIED else ""
+            hint = f" ({self.shown} of this switch)" if code is grpc.StatusCode.PERMISSION_DENIED else ""
             final = f"{self.parent} refuses this switch: {said}{hint}"
         if final is not None and not self._ever:
             raise UplinkError(final) from None
-        return trouble
+        if no_tls is not None:
+            return Ended(no_tls, no_tls, None, no_tls)
+        return Ended(f"{code.name}: {error.details()}", code, trouble)
+
+    @property
+    def shown(self) -> str:
+        """The option, or variable, by which the parent knows who this switch is."""
+        if self._access.secret_file is not None:
+            return "--parent-secret-file"
+        return "INAGG_SECRET" if self._access.secret or not self._access.certificate else "--tls-cert"
+
+    async def _look_at_tls(self, uplink: Uplink, said: str) -> str | None:
+        """Tell what is wrong with TLS on that channel; None if nothing is to be seen, or if another is in use by now.
+        Where the switch was attached before, it looks only if what gRPC has ``said`` may come of TLS: the parent may be
+        away for long."""
+        if uplink not in (self.uplink, self._uplinks.next):
+            return None
+        found = await asyncio.to_thread(tls_trouble, self.parent, uplink.access, said if self._ever else None)
+        return f"{found} (this switch reads its files again at SIGHUP)" if found is not None and self._ever else found
+
+    @property
+    def uplink(self) -> Uplink:
+        """The channel to the parent for whatever begins now."""
+        return self._uplinks.now
+
+    def read(self) -> OpenedAccess:
+        """The access to the parent with what the files hold now, for `renew`. Raises `SecurityError`."""
+        return self._access.now()
+
+    def renew(self, access: OpenedAccess) -> None:
+        """Use ``access`` from now on: at once where the stream does not stand, else when the parent has answered on a
+        new channel. The stream that stands is left alone, so that no job sees anything of it: what begins after its end
+        is on the new channel in any case. To be called on any thread."""
+        with suppress(RuntimeError):  # the loop has ended, and the switch does
+            self._loop.call_soon_threadsafe(self._renew, access)
+
+    def _renew(self, access: OpenedAccess) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        uplink = self._uplinks.offer(access)
+        if uplink is not None and not self.attached.is_set():
+            self._take_next()
+        elif uplink is not None:
+            self._renewing = self._loop.create_task(self._try(uplink))
+
+    def _take_next(self) -> None:
+        if self._uplinks.take_next():
+            log.info("parent_access_renewed", parent=self.parent)
+
+    async def _try(self, uplink: Uplink) -> None:
+        """Take ``uplink`` as soon as the parent answers on it: with files that it refuses, all calls of ranks through
+        this switch would fail, though those from before serve as long as their connection stands."""
+        logged: object = None
+        while self._uplinks.next is uplink:
+            with uplink.used():
+                try:
+                    await uplink.stub.DataPlanes(
+                        pb.DataPlanesRequest(), timeout=FIND_S, metadata=uplink.access.metadata
+                    )
+                except grpc.aio.AioRpcError as error:
+                    no_tls = await self._look_at_tls(uplink, error.details() or "")
+                    why, kind = no_tls or f"{error.code().name}: {error.details()}", no_tls or error.code()
+                else:
+                    self._take_next()
+                    return
+            if kind != logged and self._uplinks.next is uplink:
+                then = "going on with those from before for as long as the connection stands, and trying again"
+                log.warning("parent_access_not_renewed", parent=self.parent, why=why, then=then)
+            logged = kind
+            await asyncio.sleep(RENEW_RETRY_S)
 
     async def look_now_and_then(self) -> None:
         """Look at the switch, where that is elsewhere, for as long as it serves: gRPC pings a server from which it
@@ -185,9 +256,10 @@ class UplinkAgent:
 
     async def close(self) -> None:
         """End the stream."""
-        if self._call is not None:
-            self._call.cancel()
-        await self.channel.close(None)
+        for begun in (self._call, self._renewing):
+            if begun is not None:
+                begun.cancel()
+        await self._uplinks.close()
         await self._threads.close()
 
     async def _drop_all(self) -> None:
@@ -195,8 +267,8 @@ class UplinkAgent:
             await self._threads.unbind(job)
         self._jobs.clear()
 
-    async def _serve(self, host: str) -> None:
-        call = self._call = self._stub.Attach(None, metadata=self._access.metadata)
+    async def _serve(self, uplink: Uplink, host: str) -> None:
+        call = self._call = uplink.stub.Attach(None, metadata=uplink.access.metadata)
         assert call is not None
         hello = hello_message(self.name, self._driver.shards, self._driver.limits, host)
         try:
@@ -205,7 +277,7 @@ class UplinkAgent:
                 if order.HasField("attached"):
                     log.info("attached", parent=self.parent, name=self.name)
                     self._ever = True
-                    self.trouble = None
+                    self.trouble = self.no_tls = None
                     self.attached.set()
                     continue
                 answer = await self._answer(order)
@@ -215,13 +287,13 @@ class UplinkAgent:
         finally:
             call.cancel()
 
-    async def _find_parents(self) -> str:
+    async def _find_parents(self, uplink: Uplink) -> str:
         """Ask the parent where its data planes are; from where the own ones send to them, as a literal address. Raises
         `UplinkError` if they cannot work together."""
         reached = await asyncio.to_thread(resolved, split_address(self.parent)[0])
         own = next((shard.address[0] for shard in self._driver.shards if not shard.anywhere), "")
         question = pb.DataPlanesRequest(host=reached, own=own)
-        reply = await self._stub.DataPlanes(question, timeout=FIND_S, metadata=self._access.metadata)
+        reply = await uplink.stub.DataPlanes(question, timeout=FIND_S, metadata=uplink.access.metadata)
         if (unlike := why_unlike(reply.protocol, f"the switch at {self.parent}", "this switch")) is not None:
             raise UplinkError(unlike)
         self._parents = [(there.host or reached, there.port) for there in reply.addresses]

@@ -52,10 +52,7 @@ class SoftwareDriver:
         for addresses in workers:
             for shard, (host, _) in zip(self.shards, addresses, strict=True):
                 if (":" in host) != (":" in shard.address[0]):  # literal addresses, and no IPv4 in IPv6 form
-                    return (
-                        f"{host} cannot be reached from {shard.address[0]}, where this switch sends from; INAGG_HOST "
-                        "says which address of its own a rank uses"
-                    )
+                    return _out_of_reach(host, shard)
         return None
 
     def bind(self, shard: int, binding: Binding) -> None:
@@ -120,3 +117,18 @@ class SoftwareDriver:
 
     def close(self) -> None:
         end_shards(self._shards)
+
+
+def _out_of_reach(host: str, shard: Shard) -> str:
+    """Sentence on a rank at ``host``, an address of the other family than that of the shard."""
+    own, _ = shard.address
+    if not shard.anywhere:
+        return (
+            f"{host} cannot be reached from {own}, where this switch sends from; INAGG_HOST says which address of its "
+            "own a rank uses"
+        )
+    here, there, other = ("IPv6", "IPv4", "0.0.0.0") if ":" in own else ("IPv4", "IPv6", "[::]")
+    return (
+        f"{host} cannot be reached: this switch takes data over {here} alone. Name it by its {here} address in "
+        f"INAGG_SWITCH, or, for {there}, start it with --data {other}"
+    )

@@ -263,7 +263,7 @@ def kernels(
 
 
 def _on_gpu() -> Callable[..., Iterator[KernelRate]]:
-    """As `measure_all`, on this process's GPU. Raises click.ClickException if there is no Triton."""
+    """Return `kernels_gpu.measure_all` for this process's GPU. Raises click.ClickException if there is no Triton."""
     import torch
 
     from . import kernels_gpu

@@ -74,9 +74,9 @@ class Measured:
     n: int
     d: int
     gain: float
-    """Those of DIANA over those of DIANA+ with n norms."""
+    """Ratio of DIANA's bits to those of DIANA+ with n norms."""
     control: float
-    """Those of DIANA+ with one norm over the same."""
+    """Ratio of those of DIANA+ with one norm to the same."""
 
     @property
     def cubes(self) -> float:
@@ -115,7 +115,7 @@ def run(settings: Run) -> Outcome:
 
 
 def compare(outcome: Outcome, found: Measured) -> None:
-    """What is claimed of one norm and of n, if something is for d over n^3."""
+    """Claims of one norm and of n, if something is for d over n^3."""
     n, case = found.n, f"n = {found.n}, d = {found.d:,}"
     name = f"{case} (d = {found.cubes:,.3g} n^3): bits of one norm over bits of n norms"
     if found.cubes >= MUCH_LARGER:

@@ -74,7 +74,7 @@ class Measured:
     points: list[tuple[Traffic, float]]
     """Traffic of one worker, and the accuracy there, 0 to 1; at the end, too."""
     tilt: list[float]
-    """By step, how much longer the sums were than exact ones, along the signs of these."""
+    """Excess of the sums' length, by step, over that of exact ones, along the signs of these."""
 
     def accuracy_with(self, budget: float) -> float:
         """When so many bytes had been used, or at the end."""
@@ -141,7 +141,7 @@ def measure(entry: Entry, switch: str, job: str, plan: Plan, budget: float, step
 
 
 def mean_error(outcome: Outcome, found: Measured) -> None:
-    """That of the sums."""
+    """Add the mean error of the sums."""
     tilt = found.tilt
     outcome.add(
         f"{found.entry.label}: mean error of the sums in training",

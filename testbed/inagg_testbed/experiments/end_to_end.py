@@ -56,7 +56,7 @@ def known(outcome: Outcome, switch: str, workers: int, settings: Run) -> None:
 
 
 class Counts(NamedTuple):
-    """What the transports counted. Bytes are payload of UDP, of one worker; datagrams those that all workers sent, and
+    """Counts of the transports. Bytes are payload of UDP, of one worker; datagrams those that all workers sent, and
     of them those that were sent ``again``."""
 
     elements: int

@@ -215,7 +215,7 @@ def against_sgd(outcome: Outcome, found: Study) -> None:
 
 
 def bits(outcome: Outcome, found: Study) -> None:
-    """What bits buy: QSGD, which sends all coordinates with a few each, and SGD against top-k."""
+    """Plot what bits buy: QSGD, which sends all coordinates with a few each, and SGD against top-k."""
     bound = parse("qsgd:p=2,s=7").bound(found.d)
     assert isinstance(bound, Unbiased)
     outcome.add(

@@ -55,7 +55,7 @@ def run(settings: Run) -> Outcome:
 
 
 def definitions(outcome: Outcome, most: int) -> None:
-    """Those of the paper, of up to ``most`` levels."""
+    """Add what the paper defines, of up to ``most`` levels."""
     differ = points = 0
     for s in range(2, most + 1):
         # all levels of both and points between, thirds, sevenths and elevenths

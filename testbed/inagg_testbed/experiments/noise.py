@@ -38,7 +38,7 @@ def stochastic(problem: Logistic, x: Array, rows: npt.NDArray[np.int64]) -> Arra
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What so many workers' gradients were at a point, over rounds."""
+    """Gradients of so many workers at a point, over rounds."""
 
     workers: int
     point: str
@@ -51,7 +51,7 @@ class Measured:
     second: float
     """E|g|^2 of what comes back."""
     longer: list[float]
-    """By round, how much longer what came back is than the sum, along the sum's signs."""
+    """Excess of what came back over the sum, along the sum's signs, by round."""
 
     @property
     def name(self) -> str:

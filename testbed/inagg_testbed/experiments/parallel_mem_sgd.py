@@ -72,10 +72,10 @@ class Measured:
     """Losses above the minimum at the end, in the mean of the runs."""
     gap_at_start: float
     forgetful_gap: float
-    """That of one process without a memory."""
+    """Gap of one process without a memory."""
 
     def speed_up(self, workers: int) -> float:
-        """Of the fastest run, over one process."""
+        """Speed of the fastest run over that of one process."""
         return self.best_s(1) / self.best_s(workers)
 
     def best_s(self, workers: int) -> float:
@@ -112,7 +112,7 @@ def run(settings: Run) -> Outcome:
 
 
 def make_of(settings: Run) -> MakeGradient:
-    """For the file that was given, or for what is made here."""
+    """Return how gradients are made, of the file that was given or of data that are made here."""
     samples, d = (200, 200) if settings.tiny else (2000, settings.dim or 2000)
     if settings.data is not None:
         samples, d = load(settings.data).samples.shape

@@ -69,7 +69,7 @@ def run(settings: Run) -> Outcome:
 def measure(
     problems: Sequence[Problem], workers: int, accuracy: float, limit: int, settings: Run
 ) -> dict[str, Efforts]:
-    """By problem."""
+    """Results by problem."""
     found: dict[str, Efforts] = {}
     for place, problem in enumerate(problems):
         listed, efforts = methods(problem, workers, problem.minimizer.size), found.setdefault(problem.name, {})

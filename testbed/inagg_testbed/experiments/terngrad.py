@@ -141,14 +141,14 @@ def ablate(outcome: Outcome, switch: str, settings: Run) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one seed: accuracies on the test pictures with float32 sums and with TernGrad, 0 to 1; and its sums."""
+    """Results of one seed: accuracies on the test pictures with float32 sums and with TernGrad (0 to 1), and its sums."""
 
     dense: float
     tern: float
     levels: int
     """How many different sums those of `all_levels` were."""
     multiples: set[int]
-    """As `Watched` has them, and ``odd``."""
+    """Multiples as `Watched` has them, and ``odd``."""
     odd: int
 
 

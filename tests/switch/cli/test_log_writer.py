@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import json
 import logging
 import os
 import threading
@@ -104,6 +106,68 @@ def test_a_log_that_goes_to_no_descriptor_stays_as_it_is() -> None:
         structlog.get_logger("inagg.test").info("hello")
         assert not isinstance(logging.getLogger().handlers[0], LogWriter)
     assert "hello" in stream.getvalue()
+
+
+class FullDisk:
+    """Stands for `os` with a disk that has room for so many bytes, or all of them: None."""
+
+    def __init__(self, room: int | None) -> None:
+        self.room, self.written = room, b""
+
+    def write(self, _descriptor: int, data: bytes) -> int:
+        part = data[: self.room]
+        if not part:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room = None if self.room is None else self.room - len(part)
+        self.written += part
+        return len(part)
+
+
+def test_lines_that_do_not_fit_on_a_full_disk_are_told_when_there_is_room_and_break_no_other(
+    pipe: tuple[int, io.TextIOWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, stream = pipe
+    logs.configure("json", "info", stream)
+    log, disk = structlog.get_logger("inagg.test"), FullDisk(20)
+    monkeypatch.setattr(log_writer, "os", disk)
+    with log_on_thread():
+        (writer,) = logging.getLogger().handlers
+        for number in range(5):
+            log.info("hello", number=number)
+        writer.flush()
+        disk.room = None
+        log.info("hello", number=5)
+        for _ in range(2):  # the second for what the writer says itself
+            writer.flush()
+    first, *lines = disk.written.splitlines()
+    assert len(first) == 20
+    after, lost = map(json.loads, lines)
+    assert (after["event"], after["number"]) == ("hello", 5)
+    assert (lost["event"], lost["lines"]) == ("log_lines_lost", 5)
+    assert lost["why"] == "standard error could not be written: No space left on device"
+
+
+def test_a_line_that_tells_of_lost_ones_and_is_lost_itself_forgets_none(
+    pipe: tuple[int, io.TextIOWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, stream = pipe
+    logs.configure("json", "info", stream)
+    log, disk = structlog.get_logger("inagg.test"), FullDisk(0)
+    monkeypatch.setattr(log_writer, "os", disk)
+    with log_on_thread():
+        (writer,) = logging.getLogger().handlers
+        log.info("lost")
+        writer.flush()
+        disk.room = 100  # for the next line, and not for the one that tells of the first
+        log.info("short")
+        for _ in range(2):
+            writer.flush()
+        assert b"short" in disk.written
+        disk.room = None
+        log.info("after")
+        for _ in range(2):
+            writer.flush()
+    assert json.loads(disk.written.splitlines()[-1])["lines"] == 2
 
 
 def test_a_pipe_that_nobody_reads_any_more_is_no_error(pipe: tuple[int, io.TextIOWrapper]) -> None:

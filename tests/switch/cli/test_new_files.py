@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from inagg_switch.cli.connect import read_secret
 from inagg_switch.cli.new_files import NewFile, NewFolder, write_whole
+from inagg_switch.service.security import SecurityError
 
 
 @pytest.mark.parametrize("kind", [NewFile(), NewFile(replaces=True), NewFolder()])
@@ -34,3 +36,16 @@ def test_a_file_that_is_written_whole_can_be_read_by_those_who_may_read_others_o
     (tmp_path / "other").write_text("")
     assert stat.S_IMODE((tmp_path / "ready").stat().st_mode) == stat.S_IMODE((tmp_path / "other").stat().st_mode)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "ready"]
+
+
+def test_of_a_file_that_cannot_take_its_place_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "ready").mkdir()
+    with pytest.raises(OSError, match="ready"):
+        write_whole(tmp_path / "ready", "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["ready"]
+
+
+def test_of_a_file_with_several_secrets_none_is_taken_for_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "secrets").write_text("alice: a-secret\nbob: b-secret\n")
+    with pytest.raises(SecurityError, match="has 2 secrets: give a file with yours alone"):
+        read_secret(tmp_path / "secrets")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,17 @@ from typing import Any
 import click
 import pytest
 
+from inagg.cli import COMMANDS, make_root, run
 from inagg_link.faults import Faults
-from inagg_switch.addresses import SettingsError, check_ports, data_address, is_unix, join_address, split_address
+from inagg_switch.addresses import (
+    NotYet,
+    SettingsError,
+    check_ports,
+    data_address,
+    is_unix,
+    join_address,
+    split_address,
+)
 from inagg_switch.cli.commands import switch
 from inagg_switch.cli.ready import join_needs
 from inagg_switch.cli.settings import Settings, settings_from
@@ -83,9 +93,25 @@ def test_a_name_becomes_an_address_as_data_planes_take_no_names() -> None:
     assert host in ("127.0.0.1", "::1")
 
 
-def test_a_name_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(SettingsError, match="give the address itself"):
+def test_a_name_that_nobody_knows_may_be_known_later() -> None:
+    with pytest.raises(NotYet, match="give the address itself"):
         data_address("127.0.0.1:5", "no.such.host.invalid:1")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--listen", "no.such.host.invalid:47100", "--insecure"],
+        ["--tls-cert", "/not/yet.pem", "--tls-key", "/not/yet.key"],
+        ["--client-ca", "/not/yet.pem", "--tls-cert", "/not/yet.pem", "--tls-key", "/not/yet.key"],
+        ["--secret-file", "/not/yet"],
+        ["--parent", "127.0.0.1:1", "--parent-ca", "/not/yet.pem"],
+    ],
+)
+def test_what_may_come_later_is_no_wrong_usage(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """With whose exit status deploy/systemd does not start it again."""
+    assert run(make_root(COMMANDS), ["switch", "--listen", "127.0.0.1:0", *options]) == 1
+    assert re.search("cannot read /not/yet|give the address itself", capsys.readouterr().err)
 
 
 def test_shards_need_as_many_ports() -> None:
@@ -197,7 +223,10 @@ def test_the_secret_is_that_of_the_file_or_of_the_environment(tmp_path: Path) ->
     file.write_text("of-the-file\n")
     assert settings(secret="of-the-environment").security.secret == "of-the-environment"
     found = settings("--secret-file", str(file), secret="of-the-environment").security
-    assert found.secrets().by_name == {"": "of-the-file"}
+    assert found.secrets().by_name == {"": ("of-the-file",)}
+    file.write_text("alice: a-secret\n")
+    found = settings("--secret-file", str(file), secret="of-the-environment").security
+    assert found.secrets().by_name == {"alice": ("a-secret",)}
 
 
 def test_workers_are_told_that_they_need_a_secret_wherever_the_switch_has_its_from(tmp_path: Path) -> None:
@@ -350,7 +379,6 @@ def test_a_file_may_be_read_for_two_purposes(tmp_path: Path) -> None:
         ("--heartbeat-limit", "0"),
         ("--shards", "0"),
         ("--datagram-bytes", "10"),
-        ("--secret-file", "/no/such/file"),
     ],
 )
 def test_values_that_no_switch_can_have_are_wrong_usage(arguments: tuple[str, ...]) -> None:

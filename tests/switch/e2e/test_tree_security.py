@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.switch.e2e.test_trees import leaf_of, refused, same, sums
+from tests.switch.e2e.test_trees import LIMITS, PATIENCE_S, leaf_of, refused, same, sums
 from tests.switch.service.certificates import Authority
 from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import job_spec
@@ -188,3 +193,61 @@ def test_a_leaf_that_is_no_operator_is_told_so(
 ) -> None:
     monkeypatch.setenv("INAGG_SECRET", "tr4ining")
     refused(lambda: leaf_of(root, "x", *trusting(authority)), "'training' is no operator.*INAGG_SECRET")
+
+
+# --- files that are read again ---
+
+
+def signalled(switch: SwitchProcess, event: str) -> None:
+    """Have a switch read its files again, and wait until it has logged an event since."""
+    before, give_up_at = switch.printed().count(event), time.monotonic() + PATIENCE_S
+    os.kill(switch.process.pid, signal.SIGHUP)
+    while switch.printed().count(event) == before:
+        assert time.monotonic() < give_up_at, switch.printed()
+        time.sleep(0.02)
+
+
+def test_a_job_outlives_new_files_of_a_leaf_and_then_a_root_that_takes_no_others(
+    authority: Authority, tmp_path: Path
+) -> None:
+    known, own, pem, key = (tmp_path / name for name in ("known", "own", "pem", "key"))
+
+    def show(name: str, secret: str) -> None:
+        """Have the leaf's files be others."""
+        pair = authority.issue(name)
+        shutil.copy(pair.certificate, pem)
+        shutil.copy(pair.key, key)
+        own.write_text(secret)
+
+    def renew_or_restart(rank: int, step: int) -> None:
+        if rank == 0 and step == 2:
+            show("after", "new")
+            signalled(leaf, "parent_access_renewed")
+        if rank == 0 and step == 4:
+            root.stop()
+            known.write_text("operator: new\ntraining: tr4ining\n")
+            started.append(stack.enter_context(SwitchProcess(*guards, **where)))
+
+    known.write_text("operator: old\noperator: new\ntraining: tr4ining\n")
+    show("before", "old")
+    guards = (*tls(authority, "root"), "--secret-file", str(known), *LIMITS)
+    files = (
+        "--tls-cert",
+        str(pem),
+        "--tls-key",
+        str(key),
+        "--secret-file",
+        str(known),
+        "--parent-secret-file",
+        str(own),
+    )
+    started: list[SwitchProcess] = []
+    with ExitStack() as stack:
+        root = stack.enter_context(SwitchProcess(*guards))
+        where: dict[str, Any] = {"control": root.control, "data": root.data}
+        leaf = stack.enter_context(leaf_of(root, "rack", *trusting(authority), *files))
+        ranks: dict[str, Any] = {"ca": str(authority.pair.certificate), "secret": "tr4ining", "reconnect_s": 30.0}
+        undisturbed = sums([leaf.control] * 2, "undisturbed", 6, **ranks)
+        assert same(sums([leaf.control] * 2, "renewed", 6, between=renew_or_restart, **ranks), undisturbed)
+        assert started
+        assert "parent_access_not_renewed" not in leaf.printed()

@@ -162,9 +162,12 @@ def test_nobody_forges_what_switches_say(
     is_no_operator(address, shows("bob"), *metadata)
 
 
-def test_who_is_no_operator_is_not_believed_to_be_a_switch(root: Serving, shows: Callable[[str], Access]) -> None:
+@pytest.mark.parametrize("callers", ["alice", "alice,operator", "alice,operator,operator"])
+def test_who_is_no_operator_is_not_believed_to_be_a_switch(
+    root: Serving, shows: Callable[[str], Access], callers: str
+) -> None:
     """He would be counted where he is not."""
-    metadata = ((SWITCH_METADATA, "rack9"), (PEER_METADATA, "ipv4:10.0.0.9:1"), (CALLERS_METADATA, "alice"))
+    metadata = ((SWITCH_METADATA, "rack9"), (PEER_METADATA, "ipv4:10.0.0.9:1"), (CALLERS_METADATA, callers))
     with stub_at(root.server.address, shows("bob")) as stub:
         for call in (
             lambda: stub.List(pb.ListRequest(), metadata=metadata, timeout=5),

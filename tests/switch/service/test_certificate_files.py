@@ -6,17 +6,22 @@ import datetime
 import math
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 from tests.switch.service.certificates import Authority, Pair
+from tests.switch.service.member_client import MemberClient
 from tests.switch.service.serving import Serving
 from tests.switch.service.test_metrics import metrics_server
 
 from inagg_link.validity import Validity, validity_of
+from inagg_switch.service import server
 from inagg_switch.service.access import Access
+from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.metrics_server import CERTIFICATE_ENDS
 from inagg_switch.service.security import Security, SecurityError
 
@@ -33,6 +38,10 @@ def log() -> Any:
 def warned(log: Log, event: str) -> str | None:
     """What the last event of that name says; None if there is none."""
     return next((str(one["what"]) for one in reversed(log) if one["event"] == event), None)
+
+
+def refused() -> Any:
+    return pytest.raises(ControlCallError, match="cannot be trusted")
 
 
 def put(pair: Pair, path: Path) -> Security:
@@ -63,6 +72,54 @@ def test_a_server_stays_with_its_certificate_if_the_new_key_is_encrypted(
     serving.client.list()
 
 
+# --- what is read again ---
+
+
+def test_a_server_serves_what_was_there_when_it_was_told_to_read_it_again(
+    serve: Callable[..., Serving], authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    """And not what is there when somebody connects, which may be nothing that can be served."""
+    serving = serve(security=put(authority.issue("localhost"), tmp_path))
+    put(stranger.issue("localhost"), tmp_path)
+    serving.server.reload()
+    for name in ("pem", "key"):
+        (tmp_path / name).unlink()
+    with pytest.raises(SecurityError, match="cannot read"):
+        serving.server.reload()
+    with MemberClient(serving.server.address, Access(True, stranger.pair.certificate)) as client:
+        client.list()
+
+
+def test_a_server_goes_on_with_its_certificate_until_it_is_told_to_read_another(
+    serve: Callable[..., Serving], authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    serving = serve(security=put(authority.issue("localhost"), tmp_path))
+    put(stranger.issue("localhost"), tmp_path)
+    with MemberClient(serving.server.address, Access(True, authority.pair.certificate)) as client:
+        client.list()
+
+
+def test_a_file_of_secrets_that_cannot_be_used_keeps_the_certificates_too(
+    serve: Callable[..., Serving], authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
+    known = tmp_path / "secrets"
+    known.write_text("s3cret\n")
+    security = replace(put(authority.issue("localhost"), tmp_path), secret_file=known)
+    serving = serve(security=security)
+    put(stranger.issue("localhost"), tmp_path)
+    known.write_text("")
+    with pytest.raises(SecurityError, match="no secret in it"):
+        serving.server.reload()
+    for who, trusted in ((authority, True), (stranger, False)):
+        access = Access(True, who.pair.certificate, secret="s3cret")
+        with MemberClient(serving.server.address, access) as client, nullcontext() if trusted else refused():
+            client.list()
+    known.write_text("s3cret\n")
+    serving.server.reload()
+    with MemberClient(serving.server.address, Access(True, stranger.pair.certificate, secret="s3cret")) as client:
+        client.list()
+
+
 # --- dates ---
 
 
@@ -87,6 +144,56 @@ def test_a_certificate_that_is_not_valid_is_told_when_it_is_read_again(
     put(authority.issue("dated", begins=-2 * DAY, ends=-DAY), tmp_path)
     serving.server.reload()
     assert "has expired" in str(warned(log, "certificate_not_valid"))
+
+
+@pytest.mark.parametrize(("ends", "told"), [(6 * DAY, True), (8 * DAY, False)])
+def test_a_certificate_that_expires_within_a_week_is_told_at_the_start_and_when_it_is_read_again(
+    serve: Callable[..., Serving], authority: Authority, log: Log, tmp_path: Path, ends: Any, told: bool
+) -> None:
+    serving = serve(security=put(authority.issue("dated", ends=ends), tmp_path))
+    assert (warned(log, "certificate_expires") is not None) is told
+    log.clear()
+    serving.server.reload()
+    assert (warned(log, "certificate_expires") is not None) is told
+    put(authority.issue("dated", ends=90 * DAY), tmp_path)
+    log.clear()
+    serving.server.reload()
+    assert warned(log, "certificate_expires") is None
+
+
+def test_a_certificate_that_expires_is_told_once_a_day_and_as_an_error_when_it_has_expired(
+    serve: Callable[..., Serving], authority: Authority, log: Log, tmp_path: Path
+) -> None:
+    serving = serve(security=put(authority.issue("dated", ends=10 * DAY), tmp_path))
+    began, hour = datetime.datetime.now(datetime.UTC), datetime.timedelta(hours=1)
+
+    def told(until: datetime.timedelta) -> list[tuple[str, str]]:
+        """Events up to a time after the start, looked for once an hour."""
+        log.clear()
+        while times[0] < began + until:
+            times[0] += hour
+            serving.server.tell_of_dates(times[0])
+        return [(one["log_level"], one["event"]) for one in log]
+
+    times = [began]
+    assert told(3 * DAY - 2 * hour) == []
+    assert told(10 * DAY - 2 * hour) == [("warning", "certificate_expires")] * 7
+    assert told(10 * DAY + 2 * hour) == [("error", "certificate_expired")]
+    assert told(12 * DAY - 2 * hour) == [("error", "certificate_expired")]
+    said = str(log[-1])
+    assert "has expired, on 20" in said
+    assert f"put a valid one into {tmp_path / 'pem'}, and send SIGHUP" in said
+
+
+def test_a_certificate_that_expires_while_it_is_served_is_told_without_being_asked(
+    serve: Callable[..., Serving], authority: Authority, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "DATES_LOOK_S", 0.01)
+    serving = serve(security=put(authority.issue("dated", ends=datetime.timedelta(seconds=1)), tmp_path))
+    serving.until(lambda: warned(log, "certificate_expired"))
+    serving.stop()
+    assert serving.server._dates is not None
+    serving.until(serving.server._dates.done)
 
 
 @pytest.mark.parametrize("ends", [DAY, 40 * 365 * DAY])  # the years from 2050 on are written in another way

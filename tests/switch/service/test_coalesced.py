@@ -85,6 +85,20 @@ def test_one_who_goes_does_not_take_the_answer_from_the_others() -> None:
     asyncio.run(main())
 
 
+def test_questions_that_nobody_asks_any_more_are_forgotten() -> None:
+    async def make() -> int:
+        return 7
+
+    async def main() -> None:
+        answers: Coalesced[int] = Coalesced(0.01)
+        for number in range(100):
+            await answers.get(number, make)
+        await asyncio.sleep(0.02)
+        assert (answers._next, answers._making, answers._made_at) == ({}, {}, {})
+
+    asyncio.run(main())
+
+
 def test_different_questions_do_not_wait_for_each_other() -> None:
     async def main() -> None:
         answers: Coalesced[int] = Coalesced(0.0)

@@ -12,9 +12,9 @@ from tests.switch.control.world import RecordingDriver
 
 from inagg_switch.binding import Binding
 from inagg_switch.control.events import ROOT
-from inagg_switch.driver import Counters, DriverError
+from inagg_switch.driver import Counters, DriverError, SlotWait
 from inagg_switch.service import driver_threads
-from inagg_switch.service.driver_threads import DriverThreads
+from inagg_switch.service.driver_threads import DriverThreads, Waits, join_waits
 
 BIND = (make_binding(7, n=2),) * 2
 
@@ -52,6 +52,12 @@ def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
         await threads.close()
 
     asyncio.run(main())
+
+
+def test_of_the_slots_of_all_shards_those_that_wait_longest_are_listed() -> None:
+    first, second = ([SlotWait(slot, 1, (0,), waited_s) for slot, waited_s in enumerate(of)] for of in ((5, 1), (9, 2)))
+    assert join_waits([(2, first), (7, second)], 3) == Waits(9, ((1, second[0]), (0, first[0]), (1, second[1])))
+    assert join_waits([(2, first), None], 3) is None
 
 
 def test_a_look_at_a_shard_that_does_not_answer_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:

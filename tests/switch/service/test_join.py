@@ -155,6 +155,23 @@ def test_who_waits_for_long_is_told_before_its_own_deadline_too(
     assert waits_s > 0.98 * timeout_s - 0.6 - took_s
 
 
+@pytest.mark.parametrize("time_left_s", [0.01, 0.5, 0.9])
+def test_of_a_short_deadline_some_is_left_to_wait(time_left_s: float) -> None:
+    assert time_left_s / 3 < patience_s(time_left_s, 3) < time_left_s
+
+
+def test_of_calls_that_are_over_nothing_is_kept(switch: Serving) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+    switch.join_all()
+    refused = switch.join_later(0, job_spec("b"))
+    switch.waiting(0, name="b")
+    switch.client.evict("b")
+    with pytest.raises(ControlCallError, match="an operator of the switch ended job 'b'"):
+        refused.result()
+    switch.until(lambda: not controller._waiting)
+
+
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_a_deadline_may_be_rounded_by_each_switch_that_a_call_passes(hops: int) -> None:
     for time_left_s in (100.0, 1000.0, 5e4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import grpc
@@ -10,11 +11,12 @@ from tests.switch.control.world import RecordingDriver
 from tests.switch.service.serving import Call, Serving, job_spec, join_request
 
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_switch.control.events import ROOT, EpochStarted
+from inagg_switch.control.events import ROOT, Emit, EpochStarted
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import JobCounters, SlotWait
 from inagg_switch.service.control_client import ControlCallError
+from inagg_switch.service.event_log import EVENTS_KEPT, EventLog
 from inagg_wire.errors import Reason
 
 
@@ -104,6 +106,47 @@ def test_why_lists_the_slots_that_wait_longest(switch: Serving) -> None:
         switch.client.why("job", slots=1025)
 
 
+def test_why_has_what_the_switch_shows_now_and_not_at_the_last_look(serve: Callable[..., Serving]) -> None:
+    serving = serve(policy=Policy(poll_interval_s=100))
+    number = serving.join_all()[0].job
+    serving.driver.job_counters[number] = JobCounters([5, 5], [0] * 2, [0] * 2, [0] * 2, [9, 9], results=5)
+    assert serving.client.why("job").text[0].startswith("Nothing waits: all that came is summed")
+
+
+def test_why_lists_as_many_slots_as_are_asked_for(switch: Serving) -> None:
+    switch.join_all()
+    switch.driver.waits[1] = [SlotWait(slot, 2, (1,), 5.0) for slot in range(400)]
+    assert len(switch.client.why("job", slots=300).slots) == 300
+
+
+def test_why_of_a_switch_that_does_not_tell_what_waits_claims_nothing(serve: Callable[..., Serving]) -> None:
+    serving = serve(RecordingDriver(tells_slots=False))
+    serving.join_all()
+    assert "whether any wait, and for whom, is not known" in serving.client.why("job").text[0]
+
+
+def test_why_has_the_refusals_that_grow(serve: Callable[..., Serving]) -> None:
+    serving = serve(policy=Policy(poll_interval_s=0.02))
+    serving.join_all()
+    original, looks = serving.driver.counters, itertools.count()
+
+    def with_drops(shard: int) -> object:
+        counters = original(shard)
+        counters.drops[Reason.WRONG_OP] = next(looks)
+        return counters
+
+    serving.driver.counters = with_drops  # type: ignore[assignment]
+    serving.driver.waits[1] = [SlotWait(7, 2, (1,), 5.0)]
+    serving.until(lambda: "ranks do not call the same operations" in serving.client.why("job").text[-1])
+
+
+def test_of_the_jobs_that_ended_the_latest_comes_first(switch: Serving) -> None:
+    for name in ("a", "b"):
+        switch.join_all(job_spec(name))
+        switch.leave(0, name, end=True)
+    assert [ended.name for ended in switch.client.list().ended] == ["b", "a"]
+
+
 def test_why_of_a_job_that_ended_says_how(switch: Serving) -> None:
     switch.join_all()
     switch.leave(1, end=True, reason="out of data")
@@ -162,6 +205,29 @@ def test_stats_has_the_tree(switch: Serving) -> None:
     switch.loop.run(attach(), 5)
     tree = [(one.name, one.parent) for one in switch.client.stats().tree]
     assert tree == [("rack0", ""), ("row0", "rack0")]
+
+
+def test_a_job_that_is_created_at_a_root_is_one_of_its_tree(switch: Serving) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+
+    async def attach() -> None:
+        registry = controller.registry
+        registry.topology.attach(AttachedSwitch("rack0", ROOT, registry.shards, registry.topology.limits))
+
+    switch.loop.run(attach(), 5)
+    with pytest.raises(ControlCallError, match="1448 lanes cannot be cut into parts for the way between switches"):
+        switch.client.create(job_spec())
+    switch.client.create(job_spec(workers=100, lanes=1440))
+
+
+def test_events_keep_their_numbers_when_the_first_are_forgotten() -> None:
+    log = EventLog()
+    emits = [Emit(1, "job", float(at), EpochStarted(at)) for at in range(EVENTS_KEPT + 3)]
+    for emit in emits:
+        log.add(emit)
+    assert log.after(log.last - 2) == [(log.last - 1, emits[-2]), (log.last, emits[-1])]
+    assert log.after(0)[0] == (4, emits[3])
 
 
 def test_events_of_all_jobs_are_kept_in_one_row(switch: Serving) -> None:

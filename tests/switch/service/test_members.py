@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import grpc
 import pytest
-from tests.switch.service.serving import Serving, resume
+from tests.switch.control.world import LIMITS, RecordingDriver
+from tests.switch.service.serving import Serving, job_spec, resume
 
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_switch.service.control_client import ControlCallError
@@ -23,6 +26,13 @@ def test_a_heartbeat_tells_epoch_and_state(switch: Serving) -> None:
     with pytest.raises(ControlCallError, match="rank 0 ended job 'job': enough") as caught:
         call.result()
     assert caught.value.code is grpc.StatusCode.ABORTED
+
+
+def test_a_heartbeat_tells_how_much_room_is_left_when_another_job_has_come(serve: Callable[..., Serving]) -> None:
+    serving = serve(RecordingDriver(limits=replace(LIMITS, receive_bytes=64 << 10)))
+    (first, _) = serving.join_all(job_spec("a"))
+    serving.join_all(job_spec("b"))
+    assert 0 < serving.beat(0, "a").credit < first.credit
 
 
 def test_a_heartbeat_for_an_unknown_job_is_told_to_join_again(switch: Serving) -> None:

@@ -26,9 +26,10 @@ from tests.switch.service.serving import Serving, job_spec
 
 from inagg_switch.control.events import ROOT
 from inagg_switch.control.topology import AttachedSwitch
-from inagg_switch.driver import JobCounters, SlotWait
+from inagg_switch.driver import Counters, JobCounters, SlotWait
 from inagg_switch.service import http_server
 from inagg_switch.service import metrics as service_metrics
+from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.http_server import Listener, Reply, check_http_address
 from inagg_switch.service.metric_names import METRICS
 from inagg_switch.service.metrics import families, take
@@ -110,6 +111,37 @@ def busy(serve: Callable[..., Serving]) -> Serving:
     serving.beat(1, "train", round_trip_s=0.002)
     snapshot(serving)
     return serving
+
+
+def test_every_counter_of_a_shard_has_a_metric_of_its_own(serve: Callable[..., Serving]) -> None:
+    serving = serve()
+    counters = Counters(
+        datagrams_in=1, datagrams_out=2, bytes_in=3, bytes_out=4, notices=5, send_refused=6, kernel_drops=7, cpu_s=8.0,
+        not_captured=9,
+    )  # fmt: skip
+    serving.driver.counters = lambda shard: counters  # type: ignore[method-assign]
+    snapshot(serving)
+    with metrics(serving) as url:
+        found = {name: value for (name, _), value in samples(scrape(url)).items()}
+    names = (
+        "received_datagrams", "sent_datagrams", "received_bytes", "sent_bytes", "notices", "send_refused_datagrams",
+        "kernel_drops", "cpu_seconds", "not_captured_datagrams",
+    )  # fmt: skip
+    assert [found[f"inagg_shard_{name}_total"] for name in names] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_ranks_that_have_not_joined_are_counted_and_a_job_in_which_nothing_waits_says_0(switch: Serving) -> None:
+    call = switch.join_later(1, job_spec("train", workers=3))
+    switch.waiting(1, name="train")
+    snapshot(switch)
+    with metrics(switch) as url:
+        found = samples(scrape(url))
+    assert found["inagg_job_members", ("train", "waiting")] == 1
+    assert found["inagg_job_members", ("train", "missing")] == 2
+    assert found["inagg_job_slots_waiting", ("train",)] == 0
+    switch.client.evict("train")
+    with pytest.raises(ControlCallError):
+        call.result()
 
 
 def test_a_target_with_its_host_is_answered_like_one_without(busy: Serving) -> None:
@@ -265,6 +297,33 @@ def test_metrics_for_other_machines_must_be_asked_for_by_name(busy: Serving) -> 
     with metrics(busy, "0.0.0.0:0", Security(insecure_anywhere=True)) as url:
         port = int(url.rpartition(":")[2].partition("/")[0])
         assert scrape(f"http://127.0.0.1:{port}/metrics")
+
+
+@pytest.mark.parametrize(("host", "served"), [("0.0.0.0", ["127.0.0.1"]), ("[::]", ["127.0.0.1", "::1"])])
+def test_all_addresses_are_those_that_the_help_says(
+    host: str, served: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Socket(socket.socket):
+        """As with net.ipv6.bindv6only = 1."""
+
+        def __init__(self, family: int = -1, *rest: int, **more: int) -> None:
+            super().__init__(family, *rest, **more)
+            if self.family == socket.AF_INET6:
+                self.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with monkeypatch.context() as bound_so:
+        bound_so.setattr(socket, "socket", Socket)
+        listener = Listener(f"{host}:0")
+    with listener:
+        listener.socket.listen()
+        port = listener.socket.getsockname()[1]
+        found = []
+        for family, here in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            with socket.socket(family) as asks:
+                found += [here] * (asks.connect_ex((here, port)) == 0)
+        assert found == served
 
 
 def test_a_port_in_use_is_an_error(busy: Serving) -> None:

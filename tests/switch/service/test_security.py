@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from tests.switch.cli.test_settings import settings
 from tests.switch.control.world import RecordingDriver
 from tests.switch.service.certificates import Authority, Pair
 from tests.switch.service.member_client import MemberClient
@@ -21,6 +22,7 @@ from inagg_link.tls import TlsFault, TlsTrouble
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
+from inagg_switch.addresses import SettingsError
 from inagg_switch.cli import connect
 from inagg_switch.service import control_client
 from inagg_switch.service.access import Access
@@ -351,3 +353,31 @@ def test_a_key_that_is_too_short_for_a_server_is_told(authority: Authority) -> N
 def test_half_an_access_is_refused(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(SecurityError, match=words):
         MemberClient("127.0.0.1:1", Access(**wrong))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------- a switch that has a parent
+
+
+@pytest.fixture
+def secret_files(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "secrets").write_text("operator: o-secret\nalice: a-secret\n")
+    (tmp_path / "own").write_text("o-secret\n")
+    return "--secret-file", str(tmp_path / "secrets"), "--parent-secret-file", str(tmp_path / "own")
+
+
+def test_a_switch_has_its_secret_for_its_parent_in_a_file(secret_files: tuple[str, ...]) -> None:
+    parent = settings("--parent", "127.0.0.9", *secret_files).parent
+    assert parent is not None
+    assert parent.access.now().secret == "o-secret"
+
+
+def test_a_switch_has_one_secret_for_its_parent(secret_files: tuple[str, ...]) -> None:
+    leaf = ("--parent", "127.0.0.9")
+    with pytest.raises(SettingsError, match=r"--parent-secret-file and the variable INAGG_SECRET both .*: leave out"):
+        settings(*leaf, *secret_files, secret="o-secret")
+    with pytest.raises(SettingsError, match=r"in a file \(--parent-secret-file\), or in the variable INAGG_SECRET"):
+        settings(*leaf, *secret_files[:2])
+    with pytest.raises(SettingsError, match="--parent-secret-file needs --secret-file too"):
+        settings(*leaf, *secret_files[2:])
+    with pytest.raises(SettingsError, match="--parent-secret-file say nothing without --parent"):
+        settings(*secret_files)

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tests.switch.background import BackgroundServer, LoopThread
-from tests.switch.control.world import RecordingDriver
+from tests.switch.control.world import LIMITS, RecordingDriver
 from tests.switch.service.serving import Call, Serving, job_spec, join_request
 
 from inagg_proto import SERVICE
@@ -26,10 +26,14 @@ from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control import events as ev
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.refusals import ControlError
+from inagg_switch.control.topology import AttachedSwitch
+from inagg_switch.driver import Shard
+from inagg_switch.service import orders
 from inagg_switch.service.control_client import ControlCallError, ControlClient, NotASwitch, UnlikeSwitch
 from inagg_switch.service.security import Security
 from inagg_switch.service.server import ControlServer, ServerError
 from inagg_switch.service.subscribers import Subscriber
+from inagg_switch.service.tree_messages import PEER_METADATA, SWITCH_METADATA
 
 
 def test_stopping_ends_open_calls_at_once_and_says_what_to_do(switch: Serving) -> None:
@@ -99,6 +103,25 @@ def test_a_unix_socket_that_a_killed_switch_has_left_is_taken(serve: Callable[..
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "control"))
     assert serve(address=f"unix:{tmp_path}/control").client.healthy()
+
+
+def test_what_has_a_port_may_be_no_switch(serve: Callable[..., Serving]) -> None:
+    """Most ports of ours lie among those that connections get."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(ServerError, match=r"If not, a connection of another program .*ip_local_reserved_ports\)$"):
+            serve(address=f"127.0.0.1:{taken.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_all_addresses_are_those_of_both_families(serve: Callable[..., Serving], host: str) -> None:
+    """As `--help` says of --listen."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    port = serve(address=f"{host}:0", security=Security(insecure_anywhere=True)).server.address.rpartition(":")[2]
+    for caller in ("127.0.0.1", "[::1]"):
+        with ControlClient(f"{caller}:{port}") as client:
+            assert client.healthy()
 
 
 def test_a_server_on_ipv6(serve: Callable[..., Serving]) -> None:
@@ -292,6 +315,47 @@ def test_a_bug_while_a_job_is_bound_is_an_error_of_that_job(switch: Serving, mon
         switch.join_all(job_spec("a"))
     switch.join_all(job_spec("b"))
     switch.until(lambda: "unbind 0 1" in switch.driver.calls)
+
+
+def test_a_job_whose_shard_dies_while_it_is_bound_runs_when_that_is_back(switch: Serving) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+    switch.driver.bind_error = switch.driver.dead = "shard 0 has died"
+    joins = [switch.join_later(rank) for rank in range(2)]
+    switch.until(lambda: "bind 0 1" in switch.driver.calls)
+    switch.until(lambda: not controller._orders._carrying)
+    switch.driver.bind_error = ""
+    switch.loop.run(controller.restart(0), 5)
+    assert len({join.result().token for join in joins}) == 1
+
+
+def test_a_job_whose_leaf_goes_while_it_is_bound_does_not_end(switch: Serving) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+    planes = (Shard(("127.0.0.1", 5555), 1024),)
+
+    async def attach() -> None:
+        """Just as if it had gone again, and that were not known yet."""
+        controller.registry.topology.attach(AttachedSwitch("rack0", "", planes, LIMITS))
+
+    switch.loop.run(attach(), 5)
+    came_by = ((SWITCH_METADATA, "rack0"), (PEER_METADATA, "ipv4:127.0.0.1:1"))
+    with grpc.insecure_channel(switch.server.address) as channel:
+        stub = control_pb2_grpc.ControlStub(channel)
+        join = stub.Join.future(join_request(0, job_spec(workers=1, lanes=1440)), metadata=came_by, timeout=10)
+        switch.until(lambda: controller.registry.jobs.by_number)
+        switch.until(lambda: not controller._orders._carrying)
+        assert switch.job().state == pb.JOB_STATE_BINDING
+        join.cancel()  # type: ignore[no-untyped-call]
+
+
+def test_who_ends_a_job_that_the_switch_fails_to_drop_does_not_wait_for_that(
+    switch: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "ROOM_WAIT_S", 60.0)
+    switch.join_all()
+    switch.driver.unbind_error = "timeout"
+    assert switch.leave(0, end=True).ended
 
 
 def test_slots_that_a_bug_keeps_from_being_dropped_are_dropped_later(

@@ -21,6 +21,7 @@ from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
 from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control.policy import Policy
+from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import Counters, DriverError, JobCounters, Shard
 from inagg_switch.service import uplink_agent
 from inagg_switch.service.access import Access
@@ -28,9 +29,11 @@ from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.remote_switch import RemoteSwitch
 from inagg_switch.service.server import LeafServer
 from inagg_switch.service.tree_messages import hello_message
+from inagg_switch.service.uplink import Uplinks
 from inagg_switch.service.uplink_agent import UplinkAgent, UplinkError
 
 NOBODY = "127.0.0.1:1"
+PLANE = Shard(("127.0.0.1", 5555), 1024)
 
 
 class SlowDriver(RecordingDriver):
@@ -195,6 +198,23 @@ def test_a_switch_below_an_older_one_ends_and_says_why(
         await server.stop(None)
 
     loop_thread.run(attach(), 10)
+
+
+def test_the_end_of_a_stream_that_went_with_its_parent_does_not_end_the_next(switch: Serving) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+
+    async def come_and_go() -> RemoteSwitch:
+        hall, rack = (AttachedSwitch(name, above, (PLANE,), LIMITS) for name, above in (("hall", ""), ("rack", "hall")))
+        above, old = controller.attach(hall), controller.attach(rack)
+        controller.detach(above, "its connection ended")
+        controller.attach(hall)
+        new = controller.attach(rack)
+        controller.detach(old, "its connection ended")
+        return new
+
+    assert not switch.loop.run(come_and_go(), 5).gone.is_set()
+    assert set(controller.registry.topology.switches) == {"hall", "rack"}
 
 
 def test_a_switch_of_another_protocol_is_not_taken_in(switch: Serving) -> None:
@@ -368,13 +388,13 @@ def test_a_leaf_that_its_parent_takes_back_no_more_says_why(
         return agent, leaf, running
 
     async def attach(agent: UplinkAgent, running: asyncio.Task[None]) -> str | None:
-        async with agent._access.aio_channel(again.server.address) as channel:
-            agent._stub = control_pb2_grpc.ControlStub(channel)
-            async with asyncio.timeout(5):
-                await agent.attached.wait()
-            running.cancel()
-            await asyncio.wait((running,))
-            return agent.trouble
+        before, agent._uplinks = agent._uplinks, Uplinks(again.server.address, agent.read())
+        async with asyncio.timeout(5):
+            await agent.attached.wait()
+        running.cancel()
+        await asyncio.wait((running,))
+        await before.close()
+        return agent.trouble
 
     agent, leaf, running = loop_thread.run(start(), 10)
     with ControlClient(leaf.address) as client, pytest.raises(ControlCallError) as caught:

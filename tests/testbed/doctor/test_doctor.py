@@ -101,6 +101,31 @@ def test_small_buffers_are_found_with_the_command_that_mends_them(monkeypatch: p
     assert {f.verdict for f in kernel.check_buffers()} == {Verdict.OK}
 
 
+@pytest.mark.parametrize(
+    ("clients", "reserved", "verdict", "setting"),
+    [
+        ("32768\t60999", "", Verdict.NOTE, "= 47098-47164'"),
+        ("32768\t60999", "8080,47100-47164", Verdict.NOTE, "= 8080,47100-47164,47098-47164'"),
+        ("32768\t60999", "8080,47000-47200", Verdict.OK, ""),
+        ("50000\t60999", "", Verdict.OK, ""),
+    ],
+)
+def test_ports_of_a_switch_that_connections_may_get_are_worth_a_note(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clients: str, reserved: str, verdict: Verdict, setting: str
+) -> None:
+    for name, text in (("CLIENT_PORTS", clients), ("RESERVED_PORTS", reserved)):
+        (tmp_path / name).write_text(f"{text}\n")
+        monkeypatch.setattr(kernel, name, tmp_path / name)
+    found = only(kernel.check_reserved_ports())
+    assert found.verdict is verdict
+    assert setting in found.do
+
+
+def test_a_container_that_hides_the_ports_gets_no_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernel, "RESERVED_PORTS", tmp_path / "none")
+    assert not list(kernel.check_reserved_ports())
+
+
 def test_a_kernel_without_offloads_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(kernel.check_offloads()).verdict is Verdict.OK
     monkeypatch.setattr("inagg_link.sockopt.enable", lambda *_: False)
