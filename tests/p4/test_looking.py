@@ -137,7 +137,7 @@ def test_metrics_have_the_counters_of_the_program_and_none_of_a_process_that_is_
 
     async def start() -> MetricsServer:
         await controller.snapshot()
-        return MetricsServer(Listener("127.0.0.1:0"), controller, Security(), Security().secrets())
+        return MetricsServer(Listener("127.0.0.1:0"), controller, lambda: None, Security().secrets())
 
     server = serving.loop.run(start(), 5)
     try:

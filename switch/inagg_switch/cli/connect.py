@@ -14,9 +14,9 @@ from click.core import ParameterSource
 from inagg_link.tls import TlsFault
 
 from ..addresses import SettingsError, is_unix, split_address
-from ..service.access import Access
+from ..service.access import Access, read_own_secret
 from ..service.control_client import ControlCallError, ControlClient
-from ..service.security import SecurityError, read_secrets
+from ..service.security import SecurityError
 from ..service.tls_trouble import INTERMEDIATE, OF_SERVER
 
 TRY_S: Final = 3.0
@@ -62,7 +62,7 @@ def connected(
             certificate=tls_cert,
             key=tls_key,
             server_name=tls_name,
-            secret=read_secret(secret_file) if secret_file is not None else os.environ.get("INAGG_SECRET") or None,
+            secret=read_own_secret(secret_file) if secret_file is not None else os.environ.get("INAGG_SECRET") or None,
         )
         with ControlClient(_first(_addresses(switch), access, silent), access) as client:
             yield client
@@ -113,11 +113,3 @@ def _advice(error: ControlCallError) -> str:
     if context.get_parameter_source("switch") is not ParameterSource.DEFAULT:
         return ""
     return ". That is the default address: name another with --switch, or in INAGG_SWITCH as for workers"
-
-
-def read_secret(path: Path) -> str:
-    """The secret in a file, with or without a name before it. Raises `SecurityError`."""
-    found = [secret for secrets in read_secrets(path).values() for secret in secrets]
-    if len(found) > 1:
-        raise SecurityError(f"{path} has {len(found)} secrets: give a file with yours alone")
-    return found[0]

@@ -94,17 +94,17 @@ class Root:
             controller = self._server.controller
             assert controller is not None
             await controller.snapshot()  # so that nobody finds a switch without counters
-            guards = self._settings.security, self._server.secrets
+            security, secrets, served = self._settings.security, self._server.secrets, self._server.certificates
             if self._http.metrics is not None:
                 with serving("metrics", self._settings.metrics, "--metrics"):
-                    metrics = MetricsServer(self._http.metrics, controller, *guards)
+                    metrics = MetricsServer(self._http.metrics, controller, served, secrets)
             if self._http.web is not None:
                 about: dict[str, Any] = {
                     "control": reachable(self._server.address),
                     "needs": join_needs(self._settings.security),
                 }
                 with serving("the live view", self._settings.web, "--web"):
-                    web = LiveServer(self._http.web, controller, *guards, **about)
+                    web = LiveServer(self._http.web, controller, security, secrets, served, **about)
             self._tell(Urls(metrics.url if metrics is not None else None, web.url if web is not None else None))
             await self._changed.wait()
             if self._lost is None:

@@ -144,5 +144,5 @@ def read_own_secret(path: Path) -> str:
     """The secret in a file that has one, with or without a name before it. Raises `SecurityError`."""
     found = [secret for secrets in read_secrets(path).values() for secret in secrets]
     if len(found) != 1:
-        raise SecurityError(f"{path} has {len(found)} secrets: give a file with that of this switch alone")
+        raise SecurityError(f"{path} has {len(found)} secrets: give a file with your own alone")
     return found[0]

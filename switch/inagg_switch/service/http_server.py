@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
@@ -22,7 +22,7 @@ import structlog
 from inagg_link.sockopt import WILDCARDS
 
 from ..addresses import join_address, split_address
-from .security import Secrets, Security, SecurityError
+from .security import Secrets, Security, Served
 
 THREADS: Final = 4
 CONNECTIONS_MAX: Final = 64
@@ -118,15 +118,13 @@ class HttpServer(HTTPServer):
     request_queue_size = CONNECTIONS_MAX
 
     def __init__(
-        self, listener: Listener, name: str, answer: Callable[[Request], Reply], security: Security, secrets: Secrets
+        self, listener: Listener, name: str, answer: Callable[[Request], Reply], served: Served, secrets: Secrets
     ) -> None:
         """``listener`` is closed with this. ``name``: of the threads and in the log."""
         self.answer, self.secrets = answer, secrets
-        self.url = f"{'https' if security.tls else 'http'}://{listener.place}"
+        self.url = f"{'http' if served() is None else 'https'}://{listener.place}"
         """URL of its root, without a slash at the end."""
-        self._name = name
-        self._security, self._reloads_seen = security, secrets.reloads
-        self._tls = security.server_context()
+        self._name, self._certificates = name, served
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"inagg-{name}")
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._served: set[socket.socket] = set()
@@ -167,9 +165,10 @@ class HttpServer(HTTPServer):
     def _serve(self, connection: socket.socket, client: Any, give_up_at: float) -> None:
         connection.settimeout(REQUEST_S)
         try:
-            if (tls := self._tls_now()) is not None:
+            if (certificates := self._certificates()) is not None:
                 # The new socket takes the descriptor over: who has the old one could not cut the connection.
-                connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                wrap = certificates.context.wrap_socket
+                connection = wrap(connection, server_side=True, do_handshake_on_connect=False)
             with self._cut_when_late(connection, give_up_at):
                 if isinstance(connection, ssl.SSLSocket):
                     connection.do_handshake()
@@ -197,14 +196,6 @@ class HttpServer(HTTPServer):
         finally:
             self._served.discard(connection)
             late.cancel()
-
-    def _tls_now(self) -> ssl.SSLContext | None:
-        """The TLS context with the certificates that there are since secrets and certificates were read again."""
-        if self._reloads_seen != self.secrets.reloads:
-            self._reloads_seen = self.secrets.reloads
-            with suppress(SecurityError):  # somebody has changed a file since it was checked: the old ones stay
-                self._tls = self._security.server_context()
-        return self._tls
 
 
 def _cut(connection: socket.socket) -> None:

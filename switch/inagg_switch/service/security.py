@@ -111,26 +111,10 @@ class Security:
         if self.certificate is None or self.key is None:
             return None
         certificate, key = read(self.certificate), read(self.key)
-        self.server_context()  # gRPC says only that it cannot listen; OpenSSL says why
+        context = _server_context(self.certificate, self.key, self.client_ca)
         ca = read(self.client_ca) if self.client_ca is not None else None
         configuration = grpc.ssl_server_certificate_configuration([(key, certificate)], ca)
-        return Certificates(configuration, self.certificate, validity_of(certificate))
-
-    def server_context(self) -> ssl.SSLContext | None:
-        """The certificates in the files for who does without gRPC, None without TLS. Raises `SecurityError` for files
-        that cannot be used."""
-        if self.certificate is None:
-            return None
-        check_files(TlsClient(self.client_ca, self.certificate, self.key))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(self.certificate, self.key, password="")  # else OpenSSL may ask at the terminal
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except OSError as error:  # ssl.SSLError is one: such as for a key that is too short
-            raise SecurityError(f"{self.certificate} and {self.key} cannot be used: {error}") from None
-        return context
+        return Certificates(configuration, context, self.certificate, validity_of(certificate))
 
     def file_warnings(self, secrets: Secrets) -> list[tuple[str, dict[str, str]]]:
         """Warnings of a file of secrets that is odd, though it can be used: names of events for the log, and their
@@ -143,19 +127,45 @@ class Security:
         return found
 
 
+def _server_context(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
+    """Raises `SecurityError` for files that cannot be used; gRPC says only that it cannot listen."""
+    check_files(TlsClient(client_ca, certificate, key))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password="")  # else OpenSSL may ask at the terminal
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # ssl.SSLError is one: such as for a key that is too short
+        raise SecurityError(f"{certificate} and {key} cannot be used: {error}") from None
+    return context
+
+
 class Certificates:
     """Certificates as they were read from files, and what is to be said of their dates: that they are not valid, that
     they expire soon, and that they have expired meanwhile."""
 
     def __init__(
-        self, configuration: grpc.ServerCertificateConfiguration, file: Path, validity: Validity | None
+        self,
+        configuration: grpc.ServerCertificateConfiguration,
+        context: ssl.SSLContext,
+        file: Path,
+        validity: Validity | None,
     ) -> None:
         """``file`` and ``validity``: of the switch's own; None: the dates are not known."""
         self.configuration = configuration
+        """For gRPC."""
+        self.context = context
+        """For HTTP."""
         self._file, self._validity = file, validity
         self._was_valid = False
         self._told: str | None = None
         self._tell_again_at = datetime.min.replace(tzinfo=UTC)
+
+    @property
+    def ends(self) -> datetime | None:
+        """When the switch's own expires; None: that is not known."""
+        return None if self._validity is None else self._validity.ends
 
     def warnings(self, now: datetime) -> list[tuple[Literal["warning", "error"], str, dict[str, str]]]:
         """Return what is to be said ``now``, each thing once a day: levels, names of events for the log, and their
@@ -186,6 +196,10 @@ class Certificates:
         return None
 
 
+Served = Callable[[], Certificates | None]
+"""Certificates that a switch serves now; None: it serves without TLS."""
+
+
 class Secrets:
     """Secrets by name. Names are those of principals, who may have several each, all as good; one secret without a name
     is everybody's."""
@@ -195,14 +209,11 @@ class Secrets:
         self._given, self._file = dict(by_name), file
         self.by_name = self._read()
         self._tokens = self._bearers()
-        self.reloads = 0
-        """Number of times that secrets were read again, and certificates with them."""
 
     def reload(self) -> None:
         """Read the file again. Raises `SecurityError`; then the secrets stay as they were."""
         self.by_name = self._read()
         self._tokens = self._bearers()
-        self.reloads += 1
 
     def _bearers(self) -> list[tuple[str, bytes]]:
         """The name and the token of each secret. Made once: else each call, those with a wrong secret too, would make

@@ -210,6 +210,10 @@ class GrpcServer:
         self._certificates = certificates
         self._warn_of_files()
 
+    def certificates(self) -> Certificates | None:
+        """Return the certificates that are served now; None: no TLS."""
+        return self._certificates
+
     def _new_certificates(self) -> grpc.ServerCertificateConfiguration | None:
         """Return what is to be served from now on, None: as before. gRPC asks with each connection, on threads of its
         own."""

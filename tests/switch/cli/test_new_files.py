@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inagg_switch.cli.connect import read_secret
 from inagg_switch.cli.new_files import NewFile, NewFolder, write_whole
+from inagg_switch.service.access import read_own_secret
 from inagg_switch.service.security import SecurityError
 
 
@@ -47,5 +47,5 @@ def test_of_a_file_that_cannot_take_its_place_nothing_is_left(tmp_path: Path) ->
 
 def test_of_a_file_with_several_secrets_none_is_taken_for_ones_own(tmp_path: Path) -> None:
     (tmp_path / "secrets").write_text("alice: a-secret\nbob: b-secret\n")
-    with pytest.raises(SecurityError, match="has 2 secrets: give a file with yours alone"):
-        read_secret(tmp_path / "secrets")
+    with pytest.raises(SecurityError, match="has 2 secrets: give a file with your own alone"):
+        read_own_secret(tmp_path / "secrets")

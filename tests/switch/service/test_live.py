@@ -44,7 +44,8 @@ def live(serving: Serving, security: Security | None = None, address: str = "127
     async def start() -> LiveServer:
         guard = security or Security()
         await controller.snapshot()
-        return LiveServer(Listener(address), controller, guard, guard.secrets(), control="127.0.0.1:47100", needs=["X"])
+        guards = guard, guard.secrets(), guard.certificates
+        return LiveServer(Listener(address), controller, *guards, control="127.0.0.1:47100", needs=["X"])
 
     server = serving.loop.run(start(), 5)
     try:

@@ -34,7 +34,7 @@ from inagg_switch.service.http_server import Listener, Reply, check_http_address
 from inagg_switch.service.metric_names import METRICS
 from inagg_switch.service.metrics import families, take
 from inagg_switch.service.metrics_server import CERTIFICATE_ENDS, MetricsServer
-from inagg_switch.service.security import Secrets, Security, SecurityError
+from inagg_switch.service.security import Secrets, Security, SecurityError, Served
 from inagg_wire.errors import Reason
 
 
@@ -42,7 +42,7 @@ def metrics_server(
     serving: Serving,
     address: str = "127.0.0.1:0",
     security: Security | None = None,
-    secrets: Secrets | None = None,
+    served: Served | None = None,
 ) -> MetricsServer:
     """Serve metrics, for who closes it."""
     controller = serving.server.controller
@@ -51,7 +51,7 @@ def metrics_server(
     async def start() -> MetricsServer:
         guard = security or Security()
         check_http_address(address, guard, "the metrics")
-        return MetricsServer(Listener(address), controller, guard, secrets or guard.secrets())
+        return MetricsServer(Listener(address), controller, served or guard.certificates, guard.secrets())
 
     return serving.loop.run(start(), 5)
 
@@ -61,10 +61,10 @@ def metrics(
     serving: Serving,
     address: str = "127.0.0.1:0",
     security: Security | None = None,
-    secrets: Secrets | None = None,
+    served: Served | None = None,
 ) -> Iterator[str]:
     """Serve metrics; their URL."""
-    server = metrics_server(serving, address, security, secrets)
+    server = metrics_server(serving, address, security, served)
     try:
         yield server.url
     finally:
@@ -282,12 +282,12 @@ def test_certificates_that_are_read_again_are_shown_to_the_next_connection(
         return pair.certificate.read_text()
 
     first = install(authority.issue("first"))
-    secrets = security.secrets()
-    with metrics(busy, security=security, secrets=secrets) as url:
+    served = [security.certificates()]
+    with metrics(busy, security=security, served=lambda: served[0]) as url:
         assert ssl.get_server_certificate(address_of(url)) == first
         second = install(stranger.issue("second"))
         assert ssl.get_server_certificate(address_of(url)) == first
-        secrets.reload()
+        served[0] = security.certificates()
         assert ssl.get_server_certificate(address_of(url)) == second
 
 
@@ -438,7 +438,7 @@ def test_a_bug_in_an_answer_is_in_the_log() -> None:
         raise ZeroDivisionError
 
     with structlog.testing.capture_logs() as log, Listener("127.0.0.1:0") as listener:
-        server = http_server.HttpServer(listener, "page", broken, Security(), Secrets({}))
+        server = http_server.HttpServer(listener, "page", broken, Security().certificates, Secrets({}))
         with socket.create_connection(address_of(server.url), 5) as asks:
             asks.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert asks.recv(1) == b""

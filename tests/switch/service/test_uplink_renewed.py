@@ -282,11 +282,11 @@ def test_a_leaf_that_was_attached_says_why_tls_fails_by_what_it_shows_and_not_by
 def test_a_reload_with_a_file_that_is_none_changes_nothing_and_the_next_one_does(
     leaf: Leaf, authority: Authority, tmp_path: Path
 ) -> None:
-    before = leaf.agent.uplink
+    before, served = leaf.agent.uplink, leaf.server.certificates()
     (tmp_path / "pem").write_text("nothing")
     with pytest.raises(SecurityError, match="holds no certificate in PEM"):
         leaf.server.reload()
-    assert leaf.server.secrets.reloads == 0
+    assert leaf.server.certificates() is served
     leaf.list_jobs()
     assert leaf.agent.uplink is before
     put(authority.issue("after"), tmp_path)
@@ -364,7 +364,7 @@ def test_a_leaf_whose_file_never_had_its_own_secret_has_nothing_to_say_of_that(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: x\nb: y\n", "has 2 secrets: give a file with that of this switch alone"), ("", "no secret")],
+    [("a: x\nb: y\n", "has 2 secrets: give a file with your own alone"), ("", "no secret")],
 )
 def test_the_file_of_ones_own_secret_has_one(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "own").write_text(text)

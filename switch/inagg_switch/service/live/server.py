@@ -21,7 +21,7 @@ from ...control.drops import MEANINGS
 from ...version import version_text
 from ..controller import Controller
 from ..http_server import HttpServer, Listener, Reply, Request
-from ..security import Secrets, Security
+from ..security import Secrets, Security, Served
 from .recorder import Question, Recorder
 
 DATA: Final = "/api/live"
@@ -53,6 +53,7 @@ class LiveServer:
         controller: Controller,
         security: Security,
         secrets: Secrets,
+        served: Served,
         *,
         control: str,
         needs: Sequence[str] = (),
@@ -72,7 +73,7 @@ class LiveServer:
         self._security, self._secrets = security, secrets
         names = "localhost", socket.gethostname(), control.rpartition(":")[0], split_address(listener.place)[0]
         self._names = {name.lower() for name in names}
-        self._server = HttpServer(listener, "web", self._answer, security, secrets)
+        self._server = HttpServer(listener, "web", self._answer, served, secrets)
         self.url = f"{self._server.url}/"
 
     def close(self) -> None:
