@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from numbers import Integral, Real
 from typing import Any
@@ -215,3 +215,17 @@ def expect(data: bytes, size: int) -> None:
         raise ValueError(
             f"{len(data)} bytes where {size} are needed: other settings, or another length, than the sender's"
         )
+
+
+def told(compressor: Compressor) -> str:
+    """The compressor in words that are the same on all ranks of a job: its kind, and the numbers, words and compressors
+    that it was made of. Matrices may be of each rank's own."""
+    made: Any = compressor
+    names = [field.name for field in fields(made)] if is_dataclass(made) else list(getattr(made, "__dict__", ()))
+    settings = {name: getattr(made, name) for name in names}
+    words = (
+        f"{name}={told(value) if isinstance(value, Compressor) else value}"
+        for name, value in settings.items()
+        if isinstance(value, bool | int | float | str | Compressor)
+    )
+    return f"{type(made).__name__}({', '.join(words)})"

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from inagg_host.core.failure import SAME_ORDER
+from inagg_host.errors import AllReduceError
 from inagg_wire.formats import FORMATS
 from inagg_wire.scale import FloatType, refine_byte, scale_byte, unit
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("inagg")
 
-LENGTH_BYTES = 4
+LENGTH_BYTES, TAG_BYTES = 4, 4
 NOT_FINITE = (1 << 8 * LENGTH_BYTES) - 1
 """The length of a vector in a gather that has infinities or NaN, which no compressor takes."""
 
@@ -50,9 +52,10 @@ class _Vector:
         return self.entered.size
 
 
-def _tag(vectors: Sequence[_Vector]) -> int:
-    """A number that tells sums of the same size apart."""
-    return zlib.crc32(repr([(vector.number, vector.key.step) for vector in vectors]).encode())
+def _tag(call: int, vectors: Sequence[_Vector]) -> int:
+    """A number, of 32 bits, that tells sums of the same size apart."""
+    steps = [(vector.number, vector.key.step) for vector in vectors]
+    return zlib.crc32(repr((call, steps)).encode())
 
 
 class Exchange:
@@ -74,13 +77,15 @@ class Exchange:
         return self.begin(compressor, vectors, memories)()
 
     def begin(
-        self, compressor: Compressor, vectors: Mapping[int, Floats], memories: Memories
+        self, compressor: Compressor, vectors: Mapping[int, Floats], memories: Memories, call: int = 0
     ) -> Callable[[], dict[int, Floats]]:
         """Begin to sum ``vectors`` of one type, by number; what to call for the sums, which are the same on all ranks.
+        ``call``: by which number the caller knows this on all ranks, if some may have failed to come so far before.
 
         Waits for what the ranks must agree on before the values, and for a gather. ``memories`` has, after the call for
         the sums, what is to be remembered: only of vectors whose sums are finite. Raises ValueError, and forgets and
-        counts nothing, for a vector that is not as it was.
+        counts nothing, for a vector that is not as it was; and `AllReduceError` if another rank has begun something
+        else.
         """
         types = sorted({str(x.dtype) for x in vectors.values()})
         if len(types) != 1:
@@ -91,8 +96,8 @@ class Exchange:
             memory_of(memories, number, check(x).size, x.dtype).expect(x)
         prepared = [self._enter(compressor, number, x, memories) for number, x in vectors.items()]
         if compressor.aggregation is Aggregation.GATHER:
-            return self._begin_gather(compressor, prepared)
-        return self._begin_sum(compressor, prepared)
+            return self._begin_gather(compressor, prepared, call)
+        return self._begin_sum(compressor, prepared, call)
 
     def _say_once(self, kind: str, compressor: Compressor, text: str | None) -> None:
         """Log it once, on the first rank: it is the same everywhere."""
@@ -110,7 +115,9 @@ class Exchange:
 
     # --- through the switch ---
 
-    def _begin_sum(self, compressor: Compressor, vectors: Sequence[_Vector]) -> Callable[[], dict[int, Floats]]:
+    def _begin_sum(
+        self, compressor: Compressor, vectors: Sequence[_Vector], call: int
+    ) -> Callable[[], dict[int, Floats]]:
         if compressor.aggregation is Aggregation.SPARSE_BLOCKS:
             self._unite(compressor, vectors)
         parts = []
@@ -132,7 +139,8 @@ class Exchange:
         ]
         values = np.concatenate(numbers) if len(numbers) > 1 else np.ascontiguousarray(numbers[0])
         own = np.empty_like(values) if _remembers(compressor) else None
-        work = self._sums.submit(values, np.empty_like(values), contributed=own, tag=_tag(vectors))
+        tag = _tag(call, vectors)
+        work = self._sums.submit(values, np.empty_like(values), contributed=own, tag=tag)
         bounds = np.cumsum([0, *(part.size for part in numbers)])
 
         def finish() -> dict[int, Floats]:
@@ -184,7 +192,9 @@ class Exchange:
 
     # --- through a gather ---
 
-    def _begin_gather(self, compressor: Compressor, vectors: Sequence[_Vector]) -> Callable[[], dict[int, Floats]]:
+    def _begin_gather(
+        self, compressor: Compressor, vectors: Sequence[_Vector], call: int
+    ) -> Callable[[], dict[int, Floats]]:
         if self._gather is None:
             raise ValueError(f"{compressor} cannot be summed in the switch, and there is no group to gather in")
         gathered = "cannot be summed in the switch: vectors are gathered by the inner group"
@@ -192,8 +202,15 @@ class Exchange:
         message = b"".join(self._frame(compressor, vector) for vector in vectors)
         self.counts["gathers"] += 1
         self.counts["gathered-bytes"] += len(message)
-        rows = self._gather(message)
-        return lambda: self._add_up(compressor, vectors, rows)
+        tag = _tag(call, vectors).to_bytes(TAG_BYTES, "little")
+        rows = self._gather(tag + message)
+        for rank, row in enumerate(rows):
+            if row[:TAG_BYTES] != tag:
+                raise AllReduceError(
+                    f"rank {rank} gathers something else than rank {self._rank}, which gathers {len(vectors)} vectors: "
+                    f"{SAME_ORDER}"
+                )
+        return lambda: self._add_up(compressor, vectors, [row[TAG_BYTES:] for row in rows])
 
     def _frame(self, compressor: Compressor, vector: _Vector) -> bytes:
         if not np.isfinite(vector.entered).all():

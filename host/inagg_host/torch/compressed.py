@@ -196,9 +196,9 @@ class CompressedSums:
         """Counts of the exchange: see `Exchange.counts`."""
         return self._exchange.counts
 
-    def average(self, compressor: Compressor, bucket: GradBucket, apart: Apart) -> TensorWork:
+    def average(self, compressor: Compressor, bucket: GradBucket, apart: Apart, call: int) -> TensorWork:
         """Average a bucket in place. Values of 16 bits are compressed as float32. ``apart`` are those parameters that
-        are averaged otherwise, and are waited for here."""
+        are averaged otherwise, and are waited for here; ``call``: as of `Exchange.begin`."""
         buffer, places = bucket.buffer(), self._compression.places(bucket)
         places = [p for p, plain in zip(places, apart.mask, strict=True) if not plain]
         work = Work()
@@ -214,7 +214,7 @@ class CompressedSums:
                 self._arrays.close(f"a bucket's values did not come: {type(error).__name__}: {error}", end=True)
                 raise
             vectors = {number: values[start:end] for number, start, end in places}
-            return self._exchange.begin(compressor, vectors, self._compression.memories)
+            return self._exchange.begin(compressor, vectors, self._compression.memories, call)
 
         begun = self._begin.submit(begin)
         self._end.submit(self._finish, begun, buffer, places, apart, streams.to_device, work)

@@ -20,6 +20,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from inagg_host.allreduce import AllReduce
 from inagg_host.compress import Aggregation, Compressor
+from inagg_host.compress.base import told
 from inagg_host.config import ConfigError
 from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.stats import Counters
@@ -92,6 +93,9 @@ class InaggState:
         self._joined: dist.ProcessGroup | None = None
         self._registered = False
         self._numbered = True
+        self._buckets = 0
+        """How many have come in this job, those that failed too: a script may catch an error of one rank alone, and the
+        next bucket must not be averaged with another of the other ranks."""
         self._job: GroupJob | None = None
         self._sums: CompressedSums | None = None
         self._gather: ArrayGroup | None = None
@@ -165,6 +169,7 @@ class InaggState:
             self._numbered = False
         if self._scalar_log is not None:
             self._scalar_log.reset()
+        self._buckets = 0
         self._job, self._joined = new, self.group()
         self._registered = _is_registered(self._joined)
 
@@ -175,7 +180,9 @@ class InaggState:
         # The job must not hold the state: it is left when nobody else does.
         gather = partial(collect, group)
         finalizers.start()
-        job = GroupJob(options, group.rank(), group.size(), self._limit, "ddp", gather, _get_default_store())
+        alike = {"compressor": None if compressor is None else told(compressor), "plain": len(self.plain)}
+        store = _get_default_store()
+        job = GroupJob(options, group.rank(), group.size(), self._limit, "ddp", gather, store, alike=alike)
         if compressor is not None and (local_size := job.settings.local_size) > 1:
             raise ConfigError(
                 f"local_size is {local_size}, with which no rank has the whole gradient of a parameter that "
@@ -232,7 +239,8 @@ class InaggState:
 
     def average(self, bucket: GradBucket) -> dist.Work:
         """Begin to average a bucket in place: through the compressor, the switch, or the process group."""
-        tensor, job = bucket.buffer(), self.job()
+        self._buckets += 1  # before anything that may fail; `job` may begin anew
+        tensor, job, call = bucket.buffer(), self.job(), self._buckets
         if not self._numbered and self._compression is not None:
             self._compression.begin_model(bucket)
         self._numbered = True
@@ -247,14 +255,14 @@ class InaggState:
             if not all(mask):
                 if any(mask):
                     job.inner["plain"] += 1
-                return self._sums.average(self.compressor, bucket, Apart(bucket, mask, self.group()))
+                return self._sums.average(self.compressor, bucket, Apart(bucket, mask, self.group()), call)
             why_not = "plain"
         if self._compression is not None:
             self._compression.release(bucket)
         if why_not is None:
             sample = self._sample(tensor) if looks else None
             own = None if sample is None else sample.contributed
-            work = job.sum(tensor, ReduceOp.AVG, number=bucket.index(), contributed=own)
+            work = job.sum(tensor, ReduceOp.AVG, number=call, contributed=own)
             if sample is not None:
                 work.get_future().add_done_callback(lambda done: sample.compute())
             return work

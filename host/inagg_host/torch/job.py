@@ -10,7 +10,7 @@ import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -51,16 +51,17 @@ class GroupJob:
     def __init__(
         self, given: dict[str, Any], rank: int, workers: int, timeout: timedelta, label: str,
         gather: Callable[[bytes], list[bytes]], store: Store,
-        default_format: str = DEFAULT_FORMAT,
+        default_format: str = DEFAULT_FORMAT, alike: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """``label`` names the group for people. ``gather``, which all ranks call at once, returns what each rank gave
         to it. By ``store`` ranks find each other for further groups; keys have the jobs' names, which are unique. All
-        ranks must make this at once. Raises `ConfigError`, on all ranks if on one."""
+        ranks must make this at once. ``alike``: what else must be the same on all ranks, by name, for JSON. Raises
+        `ConfigError`, on all ranks if on one."""
 
         def resolve() -> Settings:
             return resolve_options(given, rank, workers, timeout, default_format)
 
-        self.settings = _resolve_alike(resolve, gather if workers > 1 else None)
+        self.settings = _resolve_alike(resolve, gather if workers > 1 else None, alike or {})
         self.workers, self.rank = workers, rank
         self.inner: Counter[str] = Counter()
         """Operations that went to the inner group, by reason."""
@@ -266,14 +267,17 @@ def _name(op: Any) -> str:
     return next((name.lower() for name, known in ReduceOp.RedOpType.__members__.items() if op == known), "unknown")
 
 
-def _resolve_alike(resolve: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None) -> Settings:
+def _resolve_alike(
+    resolve: Callable[[], Settings], gather: Callable[[bytes], list[bytes]] | None, alike: Mapping[str, Any]
+) -> Settings:
     """Return what ``resolve`` gives, if that is alike on all ranks where it must be: which tensors go through the
-    switch, and how. Else, and if it fails on one, all of them get a `ConfigError`: none is left to wait for others."""
+    switch, and how; and if so is what is given as ``alike``. Else, and if it fails on one, all of them get a
+    `ConfigError`: none is left to wait for others."""
     settings: Settings | None = None
     error: Exception | None = None
     try:
         settings = resolve()
-        said = json.dumps(settings.common)
+        said = json.dumps(settings.common | {**alike})
     except Exception as wrong:  # whatever it is, as the others wait to hear of it
         said, error = json.dumps({"error": str(wrong) or type(wrong).__name__}), wrong
     everyone = [json.loads(text) for text in ([said] if gather is None else gather(said.encode()))]

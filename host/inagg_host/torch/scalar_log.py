@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +13,8 @@ import torch
 from inagg_host.compress.feedback import MEMORY
 from inagg_host.compress.memory import Memories
 from inagg_host.stats import Counters
+
+log = logging.getLogger("inagg")
 
 
 @runtime_checkable
@@ -71,6 +74,7 @@ class ScalarLog:
             raise ValueError(f"every is {every}: give 1 or more steps")
         self._writer, self._every, self._prefix = writer, every, prefix
         self._steps = 0
+        self._failed = False
         self._before: Counters | None = None
         self._sample: GradientSample | None = None
 
@@ -118,8 +122,13 @@ class ScalarLog:
 
     def _send(self, values: dict[str, float]) -> None:
         step: Any = self._steps
-        if isinstance(self._writer, MetricsLogger):
-            self._writer.log_metrics(values, step)
-            return
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+        try:
+            if isinstance(self._writer, MetricsLogger):
+                self._writer.log_metrics(values, step)
+                return
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+        except Exception as error:  # such as of a full disk: no training ends for want of its curves
+            if not self._failed:
+                log.warning("curves of inagg lack points: %s: %s", type(error).__name__, error)
+            self._failed = True

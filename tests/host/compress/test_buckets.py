@@ -44,7 +44,7 @@ def averaged(buffer: torch.Tensor) -> torch.Tensor:
     assert compressor is not None
     bucket = bucket_of(buffer)
     try:
-        sums.average(compressor, bucket, Apart(bucket, [False], cast(Any, None))).get_future().wait()
+        sums.average(compressor, bucket, Apart(bucket, [False], cast(Any, None)), 1).get_future().wait()
     finally:
         sums.close()
     return buffer
@@ -62,7 +62,7 @@ def test_who_submits_a_bucket_does_not_wait_for_its_values(monkeypatch: pytest.M
     compressor = choose("natural")
     assert compressor is not None
     bucket = bucket_of(torch.arange(100.0))
-    work = sums.average(compressor, bucket, Apart(bucket, [False], cast(Any, None)))
+    work = sums.average(compressor, bucket, Apart(bucket, [False], cast(Any, None)), 1)
     assert not work.is_completed()
     computed.set()
     work.get_future().wait()
@@ -98,7 +98,7 @@ def test_closing_waits_for_a_gather_no_longer_than_an_operation_may_take(
     sums = CompressedSums(Compression(seed=1), cast(Any, OneRank()), rank=0, workers=1, gather=gather)
     compressor = choose("topk:k=0.1")
     assert compressor is not None
-    work = sums.average(compressor, bucket_of(torch.arange(100.0)), cast(Any, SimpleNamespace(mask=[False])))
+    work = sums.average(compressor, bucket_of(torch.arange(100.0)), cast(Any, SimpleNamespace(mask=[False])), 1)
     assert gathers.wait(SOON_S)
     began_s = time.monotonic()
     sums.close()

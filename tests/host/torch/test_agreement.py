@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch.distributed as dist
 from tests.host.torch.world import World
 from torch.distributed.distributed_c10d import _get_default_group
 
+from inagg_host.compress import ErrorFeedback, TopK
+from inagg_host.compress.base import told
 from inagg_host.config import ConfigError
 from inagg_host.torch import InaggState, Options
 from inagg_host.torch.inner import collect
@@ -80,7 +83,7 @@ def fail_on_the_last_rank() -> str:
         return resolve_options({}, 0, 2, timedelta(seconds=60))
 
     try:
-        _resolve_alike(resolve, lambda data: collect(_get_default_group(), data))
+        _resolve_alike(resolve, lambda data: collect(_get_default_group(), data), {})
     except (ConfigError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
@@ -107,3 +110,29 @@ def differ_by_environment() -> str:
 def test_a_group_that_joins_later_says_it_at_once_too(two: World) -> None:
     for heard in two.run(differ_by_environment):
         assert heard == "rank 1 has min_bytes 101 and rank 0 100: give all ranks the same"
+
+
+@pytest.mark.parametrize(
+    ("compressors", "text"),
+    [
+        (["dithering:s=127", "dithering:s=100"], "rank 1 has compressor 'Dithering(p=2, s=100, shared=False)'"),
+        (["natural", None], "rank 1 has compressor None and rank 0 'Natural()'"),
+    ],
+)
+def test_different_compressors_are_an_error_on_all_ranks(
+    beside: World, compressors: list[str | None], text: str
+) -> None:
+    for heard in beside.run(begin, {"compressor": compressors}, True):
+        assert text in heard
+
+
+@dataclass(frozen=True)
+class Own(TopK):
+    """A compressor of one's own with a matrix that is each rank's own."""
+
+    matrix: object = None
+
+
+def test_what_a_compressor_has_for_each_rank_may_differ() -> None:
+    one, another = (told(ErrorFeedback(Own(0.5, object()))) for _ in range(2))
+    assert one == another == "ErrorFeedback(inner=Own(k=0.5))"
