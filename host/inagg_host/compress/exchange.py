@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("inagg")
 
+NAMED_S, LOOK_S = 4.0, 0.05
+"""How long to wait for the switch's word on a rank that is gone, which takes 2 s where a process has ended."""
 LENGTH_BYTES, TAG_BYTES = 4, 4
 NOT_FINITE = (1 << 8 * LENGTH_BYTES) - 1
 """The length of a vector in a gather that has infinities or NaN, which no compressor takes."""
@@ -203,7 +206,7 @@ class Exchange:
         self.counts["gathers"] += 1
         self.counts["gathered-bytes"] += len(message)
         tag = _tag(call, vectors).to_bytes(TAG_BYTES, "little")
-        rows = self._gather(tag + message)
+        rows = self._gathered(self._gather, tag + message)
         for rank, row in enumerate(rows):
             if row[:TAG_BYTES] != tag:
                 raise AllReduceError(
@@ -211,6 +214,18 @@ class Exchange:
                     f"{SAME_ORDER}"
                 )
         return lambda: self._add_up(compressor, vectors, [row[TAG_BYTES:] for row in rows])
+
+    def _gathered(self, gather: Gather, message: bytes) -> list[bytes]:
+        """What all ranks gave. The inner group fails at once where a rank is gone, and names nobody; the switch does,
+        a moment later. Raises `AllReduceError`."""
+        try:
+            return gather(message)
+        except RuntimeError as error:
+            give_up_s = time.monotonic() + NAMED_S
+            while self._sums.failure is None and time.monotonic() < give_up_s:
+                time.sleep(LOOK_S)
+            named = f"{failure}; then " if (failure := self._sums.failure) is not None else ""
+            raise AllReduceError(f"{named}gathering compressed vectors failed: {error}") from error
 
     def _frame(self, compressor: Compressor, vector: _Vector) -> bytes:
         if not np.isfinite(vector.entered).all():

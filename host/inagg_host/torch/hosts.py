@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from inagg_host.allreduce import AllReduce
-from inagg_host.errors import CLOSED, FORKED, AllReduceError
+from inagg_host.errors import CLOSED, FORKED, AllReduceError, again
 from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
 from inagg_host.stats import Counters
 
@@ -186,9 +186,11 @@ class HostAllReduce:
                 if one.arrival is not None:
                     event = one.arrival.come()
         except BaseException as error:  # whatever it is, it belongs to whoever waits
+            # If the job is over, the other ranks of this host have closed, and that is what fails inside.
+            told = self._told(error if self.arrays.failure is None else again(self.arrays.failure))
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
             self._sums.close(self._inside_failed(error), end=True)
-            done.set_exception(self._told(error))
+            done.set_exception(told)
         else:
             here, end = threading.get_ident(), partial(_end, one, done, event)
 

@@ -7,19 +7,22 @@ import select
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from inagg_host.core import Engine, Epoch, ShardLease
+from inagg_host.core import Engine, Epoch, Operation, ShardLease
 from inagg_host.io.transport import Transport
 from inagg_host.stats import Counters
+from inagg_link.around import LinkAround
 from inagg_link.base import Batch
 from inagg_link.udp import UdpLink
+from inagg_switch.binding import Binding
 from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
-from .rig import LANES, World, no_threads
+from .rig import JOB, LANES, PATIENCE_S, SEED, TOKEN, Switch, World, no_threads
 
 
 def test_nothing_is_left_of_one_that_got_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +84,77 @@ def test_one_that_gets_no_second_thread_says_so_and_can_be_closed(
     rank.transport.submit(lambda: None)
     assert "new thread" in str(rank.failure())
     rank.transport.close()
+
+
+def test_what_goes_wrong_while_results_are_handed_out_is_told(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the thread that does it where a device waits, which nobody else looks after."""
+
+    def fail(engine: Engine) -> list[Operation]:
+        raise MemoryError("for a test")
+
+    (rank,) = World(stack, 1).ranks
+    monkeypatch.setattr(Engine, "awaited", property(lambda engine: True))
+    rank.transport.submit(lambda: None)  # which starts the thread
+    give_up_s = time.monotonic() + PATIENCE_S
+    while rank.transport._collector is None:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
+    monkeypatch.setattr(Engine, "finished", fail)
+    os.eventfd_write(rank.transport._bell, 1)
+    assert isinstance(rank.failure(), MemoryError)
+
+
+def test_who_closes_it_reminds_whoever_has_the_turn(stack: ExitStack) -> None:
+    """Another thread may have read the event that was meant for him."""
+    (rank,) = World(stack, 1).ranks
+    transport, rings = rank.transport, select.poll()
+    rings.register(transport._wake, select.POLLIN)
+    closing = threading.Thread(target=transport.close, daemon=True)
+    with transport._turn:
+        closing.start()
+        for _ in range(3):
+            assert rings.poll(PATIENCE_S * 1e3), "it is not reminded again"
+            os.eventfd_read(transport._wake)
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+
+
+def test_it_goes_on_with_the_shards_of_the_epoch_that_begins(stack: ExitStack) -> None:
+    """They are those of another switch, perhaps, and the ones before answer no more."""
+    world = World(stack, 1)
+    (rank,), lease, other = world.ranks, Lease(0, 128), Switch(128, LANES)
+    stack.callback(other.close)
+    other.serve(Binding(JOB, TOKEN, job_format("nat8"), LANES, lease, SEED, (rank.link.address,)))
+    world.switches[0].aggregator.unbind(JOB)
+    epoch = replace(rank.engine.epoch, number=2, shards=(ShardLease(other.link.address, lease),))
+
+    def go_on() -> None:
+        rank.transport.pause()
+        rank.engine.resume(epoch, time.monotonic())
+        rank.transport.proceed()
+
+    rank.transport.post(go_on)
+    mine = np.ones(100, np.float32)
+    rank.submit(mine)
+    rank.wait(1)
+    assert (mine == 1).all()
+
+
+class Gone(LinkAround):
+    """A link from which nothing can be received any more."""
+
+    def receive(self, timeout_s: float) -> list[Batch]:
+        raise OSError("gone, for a test")
+
+
+def test_what_goes_wrong_is_told_once(stack: ExitStack) -> None:
+    """And not tried again and again, for as long as nobody closes it."""
+    (rank,) = World(stack, 1, wrap=lambda _, link: Gone(link)).ranks
+    rank.submit(np.ones(100, np.float32))
+    assert "gone, for a test" in str(rank.failure())
+    stranger = stack.enter_context(UdpLink())
+    stranger.send(Batch(np.zeros(88, np.uint8), 88, rank.link.address))
+    time.sleep(0.1)
+    assert len(rank.wrong) == 1

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host.core.cluster import Cluster
 
-from inagg_host.config import Config
+from inagg_host.config import Config, ConfigError
 from inagg_host.core import RanksDisagree
 from inagg_host.core.operation import Request, signature_of
 from inagg_host.core.reconcile import agree, unfinished
@@ -395,7 +395,38 @@ def test_nobody_comes_back_once_the_inner_group_has_failed() -> None:
     assert not joined.is_set()
 
 
+def test_nobody_tries_to_come_back_any_more_when_the_inner_group_fails_later() -> None:
+    meeting, tried = Meeting(1), threading.Event()
+
+    def join(stop: threading.Event) -> Network:
+        tried.set()
+        raise AllReduceError("still on fire")
+
+    with ranks(meeting.groups(), join) as (rank,):
+        assert tried.wait(PATIENCE_S)
+        meeting.end()
+        with pytest.raises(AllReduceError):
+            rank.sum(np.ones(1, np.float32)).work.result(PATIENCE_S)
+        attempts = rank.fallback._reconnector._thread
+        assert attempts is not None
+        assert not attempts.is_alive()
+
+
 # --- coming back ---
+
+
+def test_a_file_of_keys_that_is_just_being_replaced_ends_no_attempts() -> None:
+    network, tried = FakeNetwork(), list[threading.Event]()
+
+    def join(stop: threading.Event) -> Network:
+        tried.append(stop)
+        if len(tried) == 1:
+            raise ConfigError("cannot read the certificate")
+        return network
+
+    with ranks(Meeting(1).groups(), join) as (rank,):
+        wait_for(lambda: rank.fallback._reconnector._network is not None)
+    assert network.closed.is_set()
 
 
 def test_when_all_are_back_the_network_gets_what_is_left_in_order() -> None:

@@ -18,11 +18,12 @@ import pytest
 from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
-from inagg_host.core import Engine
+from inagg_host.core import Engine, Epoch
 from inagg_host.membership import reachability, reconnector
+from inagg_host.membership.endpoint import Endpoint
 from inagg_host.membership.fallback import REASON
 from inagg_host.membership.network import LAST_S, REJOINS_MAX, Network
-from inagg_host.membership.session import Loss
+from inagg_host.membership.session import Loss, Session
 from inagg_link.addresses import resolved
 from inagg_link.around import LinkAround
 from inagg_link.base import Batch, Link
@@ -490,3 +491,72 @@ def test_where_control_passes_and_no_datagram_does_the_inner_group_goes_on_soon(
         assert list(pool.map(rank, range(2))) == [([2.0] * 4, {REASON: 4})] * 2
         looking.result(PATIENCE_S)
     assert "of what it sends the switch counts nothing: does a firewall let UDP pass" in caplog.text
+
+
+def test_an_epoch_that_does_not_fit_is_an_error_of_what_waits(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(engine: Engine, epoch: Epoch, now: float) -> None:
+        raise ValueError("it does not fit, for a test")
+
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="unlike", wrap_link=Withheld) as all_reduce:
+        work = all_reduce.submit(np.ones(100, np.float32))
+        monkeypatch.setattr(Engine, "resume", fail)
+        lose_epoch(all_reduce)
+        with pytest.raises(AllReduceError, match=r"^it does not fit, for a test$"):
+            work.result(PATIENCE_S)
+
+
+@pytest.fixture
+def wants(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a rank has offered to listen to groups, each time that it joined."""
+    join, wants = Session.join, list[bool]()
+
+    def noted(session: Session, *arguments: Any, multicast: bool = False) -> Epoch:
+        wants.append(multicast)
+        return join(session, *arguments, multicast=multicast)
+
+    monkeypatch.setattr(Session, "join", noted)
+    return wants
+
+
+def deaf_from(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A rank cannot listen when it tries for the time of that number."""
+    listen, tried = Endpoint.listen, list[Epoch]()
+
+    def fail(endpoint: Endpoint, epoch: Epoch) -> str | None:
+        tried.append(epoch)
+        if len(tried) != number:
+            return listen(endpoint, epoch)
+        endpoint.listens = False
+        return "it cannot listen, for a test"
+
+    monkeypatch.setattr(Endpoint, "listen", fail)
+
+
+def test_a_rank_that_joins_again_offers_again_to_listen_to_groups(switch: SwitchProcess, wants: list[bool]) -> None:
+    """Else all would be sent to each rank from then on."""
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="listens") as all_reduce:
+        lose_epochs(all_reduce, 1)
+    assert wants == [True, True]
+
+
+def test_a_rank_that_cannot_listen_to_groups_can_join_again_later_as_others(
+    switch: SwitchProcess, wants: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf_from(monkeypatch, 1)
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="deaf") as all_reduce:
+        lose_epochs(all_reduce, 2)
+        assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
+    assert wants == [True, False, False, False]
+
+
+def test_a_rank_that_can_listen_to_groups_no_more_joins_again_without(
+    switch: SwitchProcess, wants: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf_from(monkeypatch, 2)
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="deafened") as all_reduce:
+        lose_epoch(all_reduce)
+        wait_for(lambda: all_reduce.counters.epochs == 3)
+        assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
+    assert wants == [True, True, False]
