@@ -154,9 +154,9 @@ class Certificates:
     ) -> None:
         """``file`` and ``validity``: of the switch's own; None: the dates are not known."""
         self.configuration = configuration
-        """For gRPC."""
+        """Certificates for gRPC."""
         self.context = context
-        """For HTTP."""
+        """Certificates for HTTP."""
         self._file, self._validity = file, validity
         self._was_valid = False
         self._told: str | None = None

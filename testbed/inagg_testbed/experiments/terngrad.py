@@ -141,7 +141,7 @@ def ablate(outcome: Outcome, switch: str, settings: Run) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Results of one seed: accuracies on the test pictures with float32 sums and with TernGrad (0 to 1), and its sums."""
+    """Accuracies of one seed on the test pictures with float32 sums and with TernGrad (0 to 1), and its sums."""
 
     dense: float
     tern: float
