@@ -216,8 +216,8 @@ class Exchange:
         return lambda: self._add_up(compressor, vectors, [row[TAG_BYTES:] for row in rows])
 
     def _gathered(self, gather: Gather, message: bytes) -> list[bytes]:
-        """Return what all ranks gave. The inner group fails at once where a rank is gone, and names nobody; the switch does,
-        a moment later. Raises `AllReduceError`."""
+        """Return what all ranks gave. The inner group fails at once where a rank is gone, and names nobody; the switch
+        does, a moment later. Raises `AllReduceError`."""
         try:
             return gather(message)
         except RuntimeError as error:
