@@ -124,12 +124,6 @@ ITEM = np.dtype([(name, np.int64) for name in ("phase", "start", "count", "first
 """An `Item`, with the number of its chunk."""
 
 
-@lru_cache(1024)
-def item_records(blocks: int, chunk: int, scales: int, refined: bool) -> npt.NDArray[np.void]:
-    """`plan` as `ITEM` records. They are not to be changed."""
-    return as_records(plan(blocks, chunk, scales, refined), chunk)
-
-
 def as_records(items: Iterable[Item], chunk: int) -> npt.NDArray[np.void]:
     """`ITEM` records of ``items`` of an operation whose chunks are of ``chunk`` blocks."""
     return np.array([(i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in items], ITEM)

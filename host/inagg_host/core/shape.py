@@ -13,7 +13,7 @@ from inagg_host import codec
 from inagg_host.codec.calls import Room
 from inagg_host.codec.ordered import offset_of
 
-from .schedule import Item, Phase, as_records, chunk_blocks, item_records, plan
+from .schedule import Item, Phase, as_records, chunk_blocks, plan
 from .state import OPERATION
 
 Bytes = npt.NDArray[np.uint8]
@@ -63,12 +63,11 @@ def shape_of_sums(room: Room, template: Integers, size: int, pieces: int, scales
     the words of a record of this type of values; ``scales``: in a block; ``window``: blocks of all shards."""
     job = room.job
     chunk, blocks = chunk_blocks(job.lanes, scales, window), pieces * job.blocks(size)
-    plan_of = blocks, chunk, scales, job.refined
     fields = {
         "elements": pieces * size, "scaled": 0, "drafting": job.drafts, "piece": size, "piece_blocks": job.blocks(size),
         "own_piece": job.rank if pieces > 1 else 0, **room.kernels._asdict(),
     }  # fmt: skip
-    return _shape(job, plan(*plan_of), item_records(*plan_of), chunk, template, blocks, blocks, fields)
+    return _shape(job, plan(blocks, chunk, scales, job.refined), chunk, template, blocks, blocks, fields)
 
 
 def shape_of_maxima(job: codec.Job, template: Integers, size: int, chunk: int) -> Shape:
@@ -76,14 +75,14 @@ def shape_of_maxima(job: codec.Job, template: Integers, size: int, chunk: int) -
     firsts = range(0, size, chunk)
     items = tuple(Item(Phase.SCALE, i, 1, first, min(chunk, size - first)) for i, first in enumerate(firsts))
     fields = {"elements": size, "scaled": size, "drafting": 0}
-    return _shape(job, items, as_records(items, chunk), chunk, template, 0, size, fields)
+    return _shape(job, items, chunk, template, 0, size, fields)
 
 
 def _shape(
-    job: codec.Job, items: Sequence[Item], records: Records, chunk: int, template: Integers, measured: int, blocks: int,
+    job: codec.Job, items: Sequence[Item], chunk: int, template: Integers, measured: int, blocks: int,
     fields: dict[str, int],
 ) -> Shape:  # fmt: skip
-    chunks = -(-blocks // chunk)
+    records, chunks = as_records(items, chunk), -(-blocks // chunk)
     memory = np.zeros(8 * (measured + len(Phase) * chunks) + 3 * blocks, np.uint8)
     shape = Shape(job, items, chunk, template.copy(), records, memory, measured, chunks)
     lacking = shape.lacking(memory)

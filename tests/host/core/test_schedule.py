@@ -13,9 +13,9 @@ from inagg_host.core.schedule import (
     ITEM,
     Item,
     Phase,
+    as_records,
     chunk_blocks,
     drafted_blocks,
-    item_records,
     plan,
     scales_per_block,
     signature,
@@ -113,7 +113,8 @@ def test_nothing_is_sent_before_what_it_needs(shape: Shape) -> None:
 
 @given(shapes)
 def test_records_say_what_items_do(shape: Shape) -> None:
-    records, chunk = item_records(*shape), shape[1]
+    chunk = shape[1]
+    records = as_records(plan(*shape), chunk)
     assert records.dtype == ITEM
     assert records.tolist() == [(i.phase, i.start, i.count, i.first, i.blocks, i.first // chunk) for i in plan(*shape)]
 

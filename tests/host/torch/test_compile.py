@@ -15,6 +15,7 @@ from tests.host.torch.world import World
 from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.torch import InaggState, inagg_hook
+from inagg_host.torch import work as work_module
 from inagg_testbed.training import make_model
 
 
@@ -59,6 +60,20 @@ def compiled_function() -> tuple[list[float], int]:
 
 def test_collectives_inside_of_a_compiled_function(two: World) -> None:
     assert equal(two.run(compiled_function)) == ([5.0, 5.0], 2)
+
+
+def test_a_work_is_not_traced() -> None:
+    work = work_module.finished([])
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        work.wait()
+        return x * 2
+
+    found = torch._dynamo.explain(function)(torch.ones(2))
+    traced = {frame.filename for reason in found.break_reasons for frame in reason.user_stack}
+    assert work_module.__file__ not in traced
+    assert traced, "it is found"
 
 
 def gradients_of_steps(compiled: bool, hooked: bool) -> list[float]:

@@ -53,9 +53,9 @@ class Rig:
         """What the network has to sum."""
         self.at_once = False
         """It has the sums as soon as it is given something."""
-        config = SimpleNamespace(workers=2, timeout_s=30.0)
-        arrays = SimpleNamespace(
-            config=config, take_turn=lambda: 0, later=lambda call: threading.Thread(target=call).start()
+        config = SimpleNamespace(workers=2, timeout_s=30.0, rank=0, job="job.0")
+        self.arrays = arrays = SimpleNamespace(
+            config=config, take_turn=lambda: 0, later=lambda call: threading.Thread(target=call).start(), failure=None
         )
         sums = SimpleNamespace(arrays=arrays, submit=self._submit, close=lambda *_, **__: None)
         self.sums = HostAllReduce(cast(Any, sums), cast(Any, Group(self)), cast(Any, Group(self)))
@@ -192,6 +192,31 @@ def test_who_submits_does_not_wait_for_the_device_though_this_ranks_part_is_ther
     submits.join()
     assert in_time
     works[0]._pending.result(PATIENCE_S)
+    rig.sums.close()
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (None, r"^sums inside of host 0 \(ranks 0 to 1\) failed, .*: Connection closed by peer$"),
+        (
+            "rank 1 fell silent",
+            r"^rank 1 fell silent \(rank N of job 'job\.0' is that of host N: rank 2 N \+ 0 here\)$",
+        ),
+    ],
+)
+def test_a_host_blames_its_own_ranks_only_where_nobody_else_is_known_to_be_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, known: str | None, said: str
+) -> None:
+    """Where somebody is, its other ranks have heard it, too, and have closed what it sums inside with."""
+
+    def closed() -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(Group, "alltoall_base", lambda *_: SimpleNamespace(wait=closed))
+    rig.arrays.failure = known and AllReduceError(known)
+    with pytest.raises(AllReduceError, match=said):
+        rig.submit().result()
     rig.sums.close()
 
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -22,6 +23,7 @@ from scapy.utils import rdpcap
 from tests.switch.e2e.running import INAGG, Run, Switch, environment, gradients, inagg, until
 from tests.switch.service.certificates import Authority
 
+from inagg_switch.addresses import split_address
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.http_server import Listener
@@ -331,6 +333,21 @@ def test_a_key_with_a_passphrase_is_not_read_again_and_the_switch_serves_on(
     assert "is encrypted" in switch.events("not_reloaded")[0]["why"]
     with ControlClient(switch.address, Access(True, authority.pair.certificate)) as client:
         client.list()
+
+
+def test_all_serve_the_certificates_that_sighup_has_read(start: Callable[..., Switch], authority: Authority) -> None:
+    pair, new = authority.issue("localhost"), authority.issue("renewed")
+    files = "--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)
+    switch = start(*files, "--metrics", "127.0.0.1:0", "--web", "127.0.0.1:0")
+    urls = [switch.ready[name].split("/")[2] for name in ("metrics", "web")]
+    addresses = [split_address(address) for address in (switch.address, *urls)]
+    pair.certificate.write_bytes(new.certificate.read_bytes())
+    pair.key.write_bytes(new.key.read_bytes())
+    served = new.certificate.read_text()
+    assert served not in map(ssl.get_server_certificate, addresses)
+    os.kill(switch.process.pid, signal.SIGHUP)
+    until(lambda: switch.events("reloaded"), 10)
+    assert {*map(ssl.get_server_certificate, addresses)} == {served}
 
 
 def test_a_ready_file_of_a_switch_that_runs_stays_its_own(good: Switch) -> None:
