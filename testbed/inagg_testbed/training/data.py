@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import sklearn.datasets
 import torch
@@ -33,8 +34,9 @@ class Digits:
             yield self.images[mine], self.labels[mine]
 
 
+@cache
 def load_digits() -> tuple[Digits, Digits]:
-    """Load the digits for training and those for testing; always the same."""
+    """Load the digits for training and those for testing; always the same, and not to be changed."""
     pictures, labels = sklearn.datasets.load_digits(return_X_y=True)
     images = torch.from_numpy(pictures).float().view(-1, 1, 8, 8) / 16
     digits = Digits(images, torch.from_numpy(labels).long())
