@@ -32,6 +32,8 @@ LEFT_OUT = {
     "inagg_job_slots_leased",
     "inagg_switch_draining",
     "inagg_switch_snapshot_age_seconds",
+    "inagg_switch_refused_callers",
+    "inagg_switch_refused_tls_connections",
 }
 """What has no panel: it is another's in other units, or for alerts and for those who look for a mistake."""
 WORDS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "label_values"}

@@ -64,10 +64,26 @@ def test_the_ports_of_a_switch_are_reserved_as_doctor_wants_it() -> None:
     assert reserved == PORTS
 
 
+def with_credentials() -> str:
+    """The unit with the lines on credentials that are comments in it."""
+    return re.sub(r"^#(?=LoadCredential=)", "", UNIT.read_text(), flags=re.M)
+
+
+def test_the_unit_names_a_credential_for_each_option_that_names_its_copy() -> None:
+    text = with_credentials()
+    named = re.findall(r"(--[a-z-]+) /run/credentials/inagg-switch\.service/([a-z.-]+)", text)
+    assert [name for _, name in named] == re.findall(r"^LoadCredential=([a-z.-]+):/etc/inagg/\1$", text, re.M)
+    command = make_root(COMMANDS).get_command(None, "switch")  # type: ignore[arg-type]
+    assert command is not None
+    assert {option for option, _ in named} <= {option for one in command.params for option in one.opts}
+    assert {option for option, _ in named} >= {"--tls-key", "--secret-file", "--parent-secret-file"}
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on PATH")
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [UNIT.read_text(), with_credentials()], ids=["as it is", "with credentials"])
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, text: str) -> None:
     copy = tmp_path / UNIT.name
-    copy.write_text(UNIT.read_text().replace("/opt/inagg/bin/inagg", sys.executable))
+    copy.write_text(text.replace("/opt/inagg/bin/inagg", sys.executable))
     done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60)
     said = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line]
     assert not said

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,13 @@ def job_set(name: str) -> dict[str, Any]:
     return found
 
 
+def readme_blocks() -> list[dict[str, Any]]:
+    """What the README adds to the manifests."""
+    text = (KUBERNETES.parent / "README.md").read_text()
+    blocks = re.findall(r"^  ```text\n(.*?)^  ```", text, re.M | re.S)
+    return [yaml.safe_load(textwrap.dedent(block)) for block in blocks]
+
+
 def containers(name: str) -> Iterator[dict[str, Any]]:
     for job in job_set(name)["replicatedJobs"]:
         yield from job["template"]["spec"]["template"]["spec"]["containers"]
@@ -63,6 +72,20 @@ def containers(name: str) -> Iterator[dict[str, Any]]:
 @every_manifest
 def test_it_fits_its_schema(name: str) -> None:
     validator(name).validate(manifest(name))
+
+
+@every_manifest
+def test_it_fits_its_schema_with_the_secrets_of_the_readme(name: str) -> None:
+    pod_has, switch_has, workers_have = readme_blocks()
+    made = copy.deepcopy(manifest(name))
+    spec = made["spec"]["template"]["spec"] if "template" in made["spec"] else made["spec"]
+    switch, workers = (job["template"]["spec"]["template"]["spec"] for job in spec["replicatedJobs"])
+    switch.update(pod_has)
+    switch["containers"][0].update(switch_has)
+    workers["containers"][0]["env"] += workers_have["env"]
+    validator(name).validate(made)
+    (volume,), (mount,) = pod_has["volumes"], switch_has["volumeMounts"]
+    assert mount["name"] == volume["name"]
 
 
 @every_manifest

@@ -10,12 +10,14 @@ import structlog
 from inagg_link.tls import TlsFault
 
 from ..p4.p4_driver import P4Driver
+from ..service.http_server import Listener
+from ..service.metrics_server import SwitchMetrics
 from ..service.security import is_local
 from ..service.server import LeafServer
 from ..service.tls_trouble import find
 from ..service.uplink_agent import UplinkAgent
 from .priority import yield_to_shards
-from .ready import Urls, out_of_reach, say_ready, tell, tell_systemd
+from .ready import Urls, out_of_reach, say_ready, serving, tell, tell_systemd
 from .settings import ParentSettings, Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -26,8 +28,11 @@ log = structlog.get_logger("inagg.switch")
 class Leaf:
     """One run, on an event loop."""
 
-    def __init__(self, settings: Settings, parent: ParentSettings, driver: SwitchDriver) -> None:
-        self._settings, self._parent, self._driver = settings, parent, driver
+    def __init__(
+        self, settings: Settings, parent: ParentSettings, driver: SwitchDriver, metrics: Listener | None
+    ) -> None:
+        """``metrics``: the socket at which those of this switch alone are to be served; None: nowhere."""
+        self._settings, self._parent, self._driver, self._listener = settings, parent, driver, metrics
         self._stopped = asyncio.Event()
         self._lost: str | None = None
 
@@ -41,6 +46,7 @@ class Leaf:
         stopped = asyncio.create_task(self._stopped.wait())
         attached = asyncio.create_task(agent.attached.wait())
         running = asyncio.create_task(agent.run())
+        metrics: SwitchMetrics | None = None
         looking = asyncio.create_task(agent.look_now_and_then()) if isinstance(self._driver, P4Driver) else None
         try:
             await asyncio.wait((stopped, attached, running), return_when=asyncio.FIRST_COMPLETED)
@@ -50,7 +56,9 @@ class Leaf:
                 await server.start()  # whoever calls is answered from above
                 yield_to_shards()
                 await self._warn(server)
-                say_ready(settings, tell(server.address, self._driver, settings, Urls()))
+                metrics = self._metrics(agent, server)
+                urls = Urls(metrics.url if metrics is not None else None)
+                say_ready(settings, tell(server.address, self._driver, settings, urls))
                 await asyncio.wait((stopped, running), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 await running
@@ -64,8 +72,18 @@ class Leaf:
                 task.cancel()
             await agent.close()  # so that the root knows at once
             await server.stop(0.0)
+            if metrics is not None:
+                metrics.close()
             ignore_signals(loop)
             log.info("switch_stopped", name=parent.name)
+
+    def _metrics(self, agent: UplinkAgent, server: LeafServer) -> SwitchMetrics | None:
+        """Serve what the root does not know: the certificate of this switch, and whom it has refused."""
+        if self._listener is None:
+            return None
+        healthy, guards = lambda: agent.looks_answered, (server.certificates, server.secrets)
+        with serving("metrics", self._settings.metrics, "--metrics"):
+            return SwitchMetrics(self._listener, self._driver.name, healthy, server.refused, *guards)
 
     async def _warn(self, server: LeafServer) -> None:
         """Whoever calls is answered by the root, which knows of him what this switch tells."""

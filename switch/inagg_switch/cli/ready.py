@@ -7,7 +7,8 @@ import logging
 import os
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ from ..service.security import Security, is_local
 from ..service.server import ServerError
 from ..software.software_driver import SoftwareDriver
 from ..text import count_text
-from .new_files import write_whole
 from .p4_settings import TofinoSettings
+from .ready_file import write_own
 from .settings import Settings
 from .words import bytes_text
 
@@ -41,6 +42,17 @@ class Urls:
 
     metrics: str | None = None
     web: str | None = None
+
+
+@contextmanager
+def serving(what: str, address: str | None, option: str) -> Iterator[None]:
+    """Raises `ServerError` for an OSError: ``what`` cannot be served on ``address``."""
+    try:
+        yield
+    except OSError as error:
+        raise ServerError(
+            f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
+        ) from None
 
 
 def facts(control: str, driver: SoftwareDriver | P4Driver, settings: Settings, urls: Urls) -> dict[str, Any]:
@@ -210,9 +222,11 @@ def say_ready(settings: Settings, known: dict[str, Any]) -> None:
         handler.flush()  # the warnings before: who is told now may read them
     if settings.ready_file is not None:
         try:
-            write_whole(settings.ready_file, json.dumps(known) + "\n")
+            taken = write_own(settings.ready_file, json.dumps(known) + "\n")
         except OSError as error:
             raise ServerError(f"cannot write {settings.ready_file}: {error.strerror}") from None
+        if taken is not None:
+            raise ServerError(taken)
     tell_systemd("READY=1")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,12 +20,12 @@ from ..service.http_server import Listener
 from ..service.live.server import LiveServer
 from ..service.metrics_server import MetricsServer
 from ..service.security import is_local
-from ..service.server import STOP_GRACE_S, ControlServer, ServerError
+from ..service.server import STOP_GRACE_S, ControlServer
 from ..software.software_driver import SoftwareDriver
 from ..text import count_text, seconds_text
 from .p4_settings import TofinoSettings
 from .priority import yield_to_shards
-from .ready import Urls, buffer_hint, join_needs, out_of_reach, reachable, say_ready, tell, tell_systemd
+from .ready import Urls, buffer_hint, join_needs, out_of_reach, reachable, say_ready, serving, tell, tell_systemd
 from .settings import Settings
 from .shard_keeper import ShardKeeper, SwitchDriver
 from .signals import EXIT_FAILED, EXIT_STOPPED, hear_signals, ignore_signals
@@ -51,17 +49,6 @@ class Listeners:
 
     metrics: Listener | None
     web: Listener | None
-
-
-@contextmanager
-def serving(what: str, address: str | None, option: str) -> Iterator[None]:
-    """Raises `ServerError` for an OSError: ``what`` cannot be served on ``address``."""
-    try:
-        yield
-    except OSError as error:
-        raise ServerError(
-            f"cannot serve {what} on {address}: {error.strerror}; choose another address with {option}"
-        ) from None
 
 
 class Root:

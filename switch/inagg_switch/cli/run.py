@@ -20,7 +20,8 @@ from ..software.shard_process import ShardProcess
 from ..software.software_driver import SoftwareDriver
 from .leaf import Leaf
 from .p4_settings import TofinoSettings
-from .root import Listeners, Root, serving
+from .ready import serving
+from .root import Listeners, Root
 from .settings import Settings
 from .shard_keeper import SwitchDriver
 from .signals import EXIT_FAILED
@@ -40,7 +41,7 @@ def run(settings: Settings, shards: list[ShardProcess]) -> int:
             http = listen_http(settings, stack)  # before what takes time: an address that cannot be is told at once
             driver = open_driver(settings, shards)
             if settings.parent is not None:
-                return asyncio.run(Leaf(settings, settings.parent, driver).run())
+                return asyncio.run(Leaf(settings, settings.parent, driver, http.metrics).run())
             return asyncio.run(Root(settings, driver, http).run())
         except DriverError as error:
             hint = _other_addresses(settings) if settings.p4 is None and "in use" in str(error) else ""

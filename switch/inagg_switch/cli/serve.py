@@ -11,7 +11,7 @@ import structlog
 from ..service.descriptors import raise_limit, why_too_few
 from ..software.shard_process import ShardProcess, end_shards, start_shards
 from .log_writer import log_on_thread
-from .ready_file import remove_own, why_taken
+from .ready_file import claim, remove_own
 from .settings import Settings
 from .signals import EXIT_STOPPED, Stopped, signals_raise
 
@@ -20,9 +20,7 @@ log = structlog.get_logger("inagg.switch")
 
 def serve(settings: Settings) -> int:
     """Run a switch until it is told to stop, or has lost a shard; the exit status. Raises `run.CannotServe`."""
-    taken = why_taken(settings.ready_file) if settings.ready_file is not None else None
-    if settings.ready_file is not None and taken is None:
-        settings.ready_file.unlink(missing_ok=True)  # of an earlier run that was killed
+    taken = claim(settings.ready_file) if settings.ready_file is not None else None
     too_few = why_too_few(raise_limit(), 0 if settings.p4 is not None else settings.software.shards)
     why_not = taken or too_few
     shards: list[ShardProcess] = []

@@ -265,7 +265,7 @@ def parent_from(options: Mapping[str, Any], secret: str | None) -> ParentSetting
         if any(options[name] is not None for name in ("name", "parent_ca", "parent_secret_file")):
             raise SettingsError("--name, --parent-ca and --parent-secret-file say nothing without --parent")
         return None
-    for name in ("metrics", "web", "drain", "operator", *policy_options(options).values()):
+    for name in ("web", "drain", "operator", *policy_options(options).values()):
         if options[name] not in (None, ()):
             raise SettingsError(f"--{name.replace('_', '-')} is for the root of the tree, which has the registry")
     if options["target"] == "tofino":

@@ -107,7 +107,8 @@ lines too where standard output cannot be written.
     flag_value=METRICS_ADDRESS,
     metavar="[HOST:PORT]",
     help=f"Serve metrics for Prometheus; without a value on {METRICS_ADDRESS}. 0.0.0.0: all IPv4 addresses; [::]: "
-    "all, IPv4 and IPv6. Default: no metrics.",
+    "all, IPv4 and IPv6. A leaf of a tree has few: its certificate, and whom it refused; all else is in the root's. "
+    "Default: no metrics.",
 )
 @of_address(
     "--web",

@@ -22,13 +22,11 @@ from ..control.refusals import Code, ControlError
 from .malformed import Handler
 from .peers import peer_host
 from .refusal_throttle import RefusalThrottle
-from .refused_callers import RefusedCallers
+from .refused_callers import NO_SECRET, WRONG_SECRET, RefusedCallers
 from .security import Secrets, Security
 from .tree_messages import CALLERS_METADATA, SWITCH_METADATA
 
 HOW: Final = " (INAGG_SECRET, or --secret-file of the commands that ask a switch)"
-NO_SECRET: Final = "no secret came with it"
-WRONG_SECRET: Final = "the shared secret is wrong"
 OPEN_SERVICES: Final = ("grpc.health.v1.", "grpc.reflection.")
 """Services that want no secret: they tell nothing of jobs. Mutual TLS closes them too."""
 

@@ -79,8 +79,8 @@ class Controller:
             ("call", "code"),
             registry=None,
         )
-        self._refused = refused or RefusedCallers()
-        self._refused.seconds = self.call_seconds
+        self.refused = refused or RefusedCallers()
+        self.refused.seconds = self.call_seconds
         self.switch = DriverThreads(driver)
         self.tree = SwitchTree(self.registry, self.switch)
         """This switch, and those below it."""
@@ -213,7 +213,7 @@ class Controller:
         if not isinstance(event, ev.MemberFailed) or job is None:
             return emit
         host, _ = job.roster.by_rank[event.rank].request.addresses[0]
-        why = self._refused.since(host, emit.at - event.silent_s - REFUSED_BEFORE_S)
+        why = self.refused.since(host, emit.at - event.silent_s - REFUSED_BEFORE_S)
         if why is None:
             return emit
         text = f"{event.text}; calls from its address, {host}, were refused meanwhile: {why}"

@@ -4,8 +4,10 @@ What changes the switch goes before what looks at it."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import queue
+import socket
 import threading
 import time
 from collections import Counter
@@ -17,11 +19,16 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from ..binding import Binding
+from ..binding import Address, Binding
 from ..control.events import ROOT
 from ..control.stall_detector import WAITS_POLLED, Observation
 from ..driver import BY_RANK, Counters, Driver, DriverError, JobCounters, SlotWait
 from ..p4 import TARGETS
+
+PORT_TAKEN_S: Final = 5.0
+"""Seconds for which a shard that is to be started again waits for its port, which another program may have got
+meanwhile, mostly for a moment: to ask a name server, say."""
+PORT_AGAIN_S: Final = 0.1
 
 log = structlog.get_logger("inagg.control")
 T = TypeVar("T")
@@ -141,8 +148,27 @@ class DriverThreads:
         await self._order(lambda shard: self._driver.unbind(shard, job))
 
     async def restart(self, shard: int) -> None:
-        """Start a shard again that has died."""
-        await self._shards[shard].call(ORDER, lambda: self._driver.restart(shard))
+        """Start a shard again that has died. It must have the port that it had: if another program has got that, it is
+        waited for, for `PORT_TAKEN_S`. Who cancels this while it waits need not wait for anything."""
+        give_up_at = time.monotonic() + PORT_TAKEN_S
+        while True:
+            await self._until_free(shard, give_up_at)
+            try:
+                await self._shards[shard].call(ORDER, lambda: self._driver.restart(shard))
+                return
+            except DriverError:
+                if time.monotonic() >= give_up_at or not port_taken(self._driver.shards[shard].address):
+                    raise  # else it was taken just now
+
+    async def _until_free(self, shard: int, give_up_at: float) -> None:
+        """Wait until the port of a shard is free, or until then."""
+        address, told = self._driver.shards[shard].address, False
+        while time.monotonic() < give_up_at and port_taken(address):
+            if not told:
+                told = True
+                then = f"it is waited for, for {PORT_TAKEN_S:g} s"
+                log.warning("port_taken", shard=shard, port=address[1], what="another program has it", then=then)
+            await asyncio.sleep(PORT_AGAIN_S)
 
     async def _order(self, call: Callable[[int], None]) -> None:
         """``call`` for every shard."""
@@ -193,6 +219,19 @@ class DriverThreads:
     async def close(self) -> None:
         """Wait for the calls in progress; the driver itself stays open."""
         await asyncio.gather(*(asyncio.to_thread(thread.close) for thread in self._shards))
+
+
+def port_taken(address: Address) -> bool:
+    """Whether another socket has this UDP address now."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        if family == socket.AF_INET6:  # as shards do: what has the port over IPv4 is in nobody's way
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 Told = tuple[int, list[SlotWait]] | None

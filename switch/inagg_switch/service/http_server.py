@@ -22,6 +22,7 @@ import structlog
 from inagg_link.sockopt import WILDCARDS
 
 from ..addresses import join_address, split_address
+from .refused_callers import RefusedCallers
 from .security import Secrets, Security, Served
 
 THREADS: Final = 4
@@ -36,6 +37,13 @@ REQUEST_S: Final = 10.0
 
 ABSOLUTE: Final = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
 """Beginning of a target that a client asks a proxy for, which every server takes (RFC 9112, section 3.2.2)."""
+
+NO_TLS: Final = {
+    "HTTP_REQUEST": "it speaks no TLS",
+    "WRONG_VERSION_NUMBER": "it speaks no TLS",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+}
+"""Meanings of OpenSSL's reasons why a handshake failed, where they are not clear."""
 
 log = structlog.get_logger("inagg.http")
 
@@ -118,13 +126,20 @@ class HttpServer(HTTPServer):
     request_queue_size = CONNECTIONS_MAX
 
     def __init__(
-        self, listener: Listener, name: str, answer: Callable[[Request], Reply], served: Served, secrets: Secrets
+        self,
+        listener: Listener,
+        name: str,
+        answer: Callable[[Request], Reply],
+        served: Served,
+        secrets: Secrets,
+        refused: RefusedCallers,
     ) -> None:
-        """``listener`` is closed with this. ``name``: of the threads and in the log."""
-        self.answer, self.secrets = answer, secrets
+        """``listener`` is closed with this. ``name``: of the threads and in the log. ``refused`` is told of those who
+        bring a wrong secret, and of those whom TLS refuses."""
+        self.answer, self.secrets, self.refused, self.name = answer, secrets, refused, name
         self.url = f"{'http' if served() is None else 'https'}://{listener.place}"
         """URL of its root, without a slash at the end."""
-        self._name, self._certificates = name, served
+        self._certificates = served
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"inagg-{name}")
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._served: set[socket.socket] = set()
@@ -171,15 +186,25 @@ class HttpServer(HTTPServer):
                 connection = wrap(connection, server_side=True, do_handshake_on_connect=False)
             with self._cut_when_late(connection, give_up_at):
                 if isinstance(connection, ssl.SSLSocket):
-                    connection.do_handshake()
+                    self._shake_hands(connection, client)
                 self.finish_request(connection, client)
         except OSError as error:  # it hung up, was too slow, or speaks no TLS
-            log.debug("http_connection_lost", server=self._name, peer=client[0], why=str(error))
+            log.debug("http_connection_lost", server=self.name, peer=client[0], why=str(error))
         except Exception:  # a bug: the pool would keep it to itself
-            log.exception("http_request_failed", server=self._name)
+            log.exception("http_request_failed", server=self.name)
         finally:
             self.shutdown_request(connection)
             self._room.release()
+
+    def _shake_hands(self, connection: ssl.SSLSocket, client: Any) -> None:
+        """Begin TLS. Raises OSError; who only hangs up, as a probe of the port does, is not told as refused."""
+        try:
+            connection.do_handshake()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise
+        except ssl.SSLError as error:
+            self.refused.add_connection(self.name, _host(client), _why_no_tls(error))
+            raise
 
     @contextmanager
     def _cut_when_late(self, connection: socket.socket, give_up_at: float) -> Iterator[None]:
@@ -196,6 +221,22 @@ class HttpServer(HTTPServer):
         finally:
             self._served.discard(connection)
             late.cancel()
+
+
+def _host(client: Any) -> str:
+    """The host of a client, as `socket` names that; one that came over IPv4 to all addresses as it calls itself."""
+    host: str = client[0]
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def _why_no_tls(error: ssl.SSLError) -> str:
+    """Reason why TLS did not begin."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid here: {error.verify_message}"
+    reason = error.reason or str(error)
+    if "ALERT" in reason:  # of its side
+        return f"it refuses this switch: {reason.replace('_', ' ').lower()}"
+    return NO_TLS.get(reason, reason.replace("_", " ").lower())
 
 
 def _cut(connection: socket.socket) -> None:
@@ -221,6 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if reply.status is HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", "Bearer")
+            if self.headers.get("Authorization"):  # who brings none is asked for it, as the live view's page is
+                self.server.refused.add_request(self.server.name, _host(self.client_address))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)

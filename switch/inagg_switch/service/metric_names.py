@@ -116,6 +116,18 @@ SWITCH_METRICS: Final[Help] = {
         "has.",
         (),
     ),
+    "inagg_switch_refused_callers": (
+        "counter",
+        "Calls of the control service without its secret, or with a wrong one, and requests of metrics and live view "
+        "with a wrong one. Each switch has its own, a leaf too.",
+        (),
+    ),
+    "inagg_switch_refused_tls_connections": (
+        "counter",
+        "Connections to metrics and live view that TLS refused; those to the control service are not known. Each "
+        "switch has its own, a leaf too.",
+        (),
+    ),
     "inagg_jobs": ("gauge", "Jobs by what they do.", ("state",)),
     "inagg_jobs_ended": ("counter", "Jobs that ended, by cause.", ("cause",)),
 }

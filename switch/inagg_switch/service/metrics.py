@@ -21,6 +21,7 @@ from ..p4 import TARGETS
 from .controller import Controller
 from .driver_threads import SwitchSnapshot, Trunk, Waits
 from .metric_names import ENDS, METRICS
+from .refused_callers import RefusedCallers
 
 SNAPSHOT_S: Final = 5.0
 """Seconds that a scrape waits for the event loop."""
@@ -214,3 +215,17 @@ class SwitchCollector(Collector):
             return take(self._controller)
 
         return families(asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(SNAPSHOT_S))
+
+
+class RefusedCollector(Collector):
+    """Collects what was refused, at a root or a leaf; to be called from any thread."""
+
+    def __init__(self, refused: RefusedCallers) -> None:
+        self._refused = refused
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by `prometheus_client` at each scrape."""
+        out = _Families()
+        out.add("inagg_switch_refused_callers", self._refused.callers)
+        out.add("inagg_switch_refused_tls_connections", self._refused.connections)
+        return out

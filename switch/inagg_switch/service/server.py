@@ -124,7 +124,8 @@ class GrpcServer:
         self.address = address
         self.secrets = Secrets({})
         self._throttle = RefusalThrottle()
-        self._refused = RefusedCallers()
+        self.refused = RefusedCallers()
+        """The record of callers who are refused for want of the secret."""
         self._certificates: Certificates | None = None
         self._certificates_given: Certificates | None = None
         self._dates: asyncio.Task[None] | None = None
@@ -138,7 +139,7 @@ class GrpcServer:
         self.secrets = self.security.secrets()
         if self.secrets.by_name:
             callers = Callers(self.security, self.secrets)
-            interceptors.insert(0, SecretInterceptor(self.secrets, callers, self._throttle, self._refused))
+            interceptors.insert(0, SecretInterceptor(self.secrets, callers, self._throttle, self.refused))
         server = grpc.aio.server(
             interceptors=interceptors,
             options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", connections_max(CONNECTIONS_MAX))),
@@ -179,7 +180,7 @@ class GrpcServer:
         if self._dates is not None:
             self._dates.cancel()
         await server.stop(grace_s)
-        self._refused.close()
+        self.refused.close()
 
     def _warn_of_files(self) -> None:
         for event, fields in self.security.file_warnings(self.secrets):
@@ -248,7 +249,7 @@ class ControlServer(GrpcServer):
     async def start(self) -> None:
         """Begin to serve; `address` then has the port. Raises `ServerError` or `SecurityError`."""
         server = self._open()
-        self.controller = Controller(self._driver, self._policy, self.set_health, self._refused)
+        self.controller = Controller(self._driver, self._policy, self.set_health, self.refused)
         self._service = ControlService(self.controller, Callers(self.security, self.secrets), self._throttle)
         control_pb2_grpc.add_ControlServicer_to_server(self._service, server)
         await self.controller.start()

@@ -92,7 +92,8 @@ class UplinkAgent:
         self._parents: list[Address] = []
         """The parent's data planes."""
         self._jobs: set[int] = set()
-        self._looks_answered = True
+        self.looks_answered = True
+        """Whether the shards answered when the parent asked for their counters last."""
         self._call: grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachOrder] | None = None
         self._restarted = asyncio.Event()
         self._restarted.set()
@@ -304,11 +305,11 @@ class UplinkAgent:
         try:
             answer = await self._carry_out(order)
         except (DriverError, AdmissionError, ValueError) as error:
-            if what != "look" or self._looks_answered:  # of looks, which are many, the first that fails
+            if what != "look" or self.looks_answered:  # of looks, which are many, the first that fails
                 log.error("order_failed", order=what, why=str(error))
             answer = pb.Answer(error=str(error)[:1000])
         if what == "look":
-            self._looks_answered = not answer.error
+            self.looks_answered = not answer.error
         return answer
 
     async def _carry_out(self, order: pb.AttachOrder) -> pb.Answer:

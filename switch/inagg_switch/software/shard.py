@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +30,6 @@ from .data_plane import DataPlane
 from .loop import Pump
 from .multicast import open_groups
 from .recording import Recorder
-
-PORT_TAKEN_S: Final = 5.0
-"""Seconds for which a shard that was started again waits for its port, which another program may have got meanwhile,
-mostly for a moment: to ask a name server, say. A switch that is to stop waits for as long, too."""
-PORT_AGAIN_S: Final = 0.1
 
 log = logging.getLogger("inagg")
 
@@ -118,25 +113,6 @@ class LinkStack:
         return counters
 
 
-def opened(config: SoftwareConfig, shard: int, pipe: Connection) -> LinkStack:
-    """The links of a shard; raises what `LinkStack` does. One that was started again must have the port that it had,
-    and waits for it, unless its parent goes."""
-    give_up_at = time.monotonic() + (PORT_TAKEN_S if config.starts > 1 else 0.0)
-    told = False
-    while True:
-        try:
-            return LinkStack(config, shard)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() >= give_up_at:
-                raise
-            if not told:
-                told = True
-                port = config.port + shard
-                log.warning("another program has UDP port %d: shard %d waits for it, %g s", port, shard, PORT_TAKEN_S)
-            if pipe.poll(PORT_AGAIN_S):  # it is closed: nobody asks a shard that does not serve
-                raise
-
-
 def _why(error: OSError) -> str:
     """Reason why there is no socket, and what to do."""
     advice = {
@@ -156,7 +132,7 @@ def serve(config: SoftwareConfig, shard: int, pipe: Connection) -> None:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
     try:
-        wires = opened(config, shard, pipe)
+        wires = LinkStack(config, shard)
         aggregator = Aggregator(config.slots, config.lanes, batch_datagrams=wires.link.batch_datagrams)
         plane = DataPlane(wires.link, aggregator)
         plane.step(0.0)

@@ -262,6 +262,10 @@ def test_what_the_root_of_a_tree_decides_is_refused_for_a_leaf(option: tuple[str
         settings("--parent", "10.0.0.1", "--data", "127.0.0.1", *option)
 
 
+def test_a_leaf_may_have_metrics_of_its_own() -> None:
+    assert settings("--parent", "127.0.0.1:9", "--metrics").metrics == "127.0.0.1:47099"
+
+
 def test_running_jobs_get_twenty_seconds_to_end_unless_it_is_said() -> None:
     assert (settings().drain_s, settings("--drain", "0").drain_s) == (20.0, 0.0)
 

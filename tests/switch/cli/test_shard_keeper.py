@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import time
 from collections.abc import Coroutine, Iterator
+from contextlib import closing
 
 import pytest
 from structlog.testing import capture_logs
@@ -153,3 +156,60 @@ def test_a_shard_that_died_is_lost_if_there_is_no_thread_to_wait_for_its_end_wit
     with capture_logs() as logs:
         run(main())
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["shard_not_restarted"]
+
+
+async def port_taken_after_death(driver: SoftwareDriver) -> socket.socket:
+    """Kill shard 1, and have another program take its port before it is started again; the socket that does."""
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    os.kill(driver.pid_of(1), signal.SIGKILL)
+    await asyncio.to_thread(driver.wait_for_death, 1)
+    taken.bind(driver.shards[1].address)
+    return taken
+
+
+def test_a_shard_that_is_started_again_waits_for_its_port(driver: SoftwareDriver) -> None:
+    async def main() -> None:
+        threads = DriverThreads(driver)
+        taken = await port_taken_after_death(driver)
+        asyncio.get_running_loop().call_later(1.0, taken.close)
+        await threads.restart(1)
+        await threads.close()
+
+    with capture_logs() as logs:
+        run(main())
+    assert driver.started[1].address == driver.shards[1].address
+    driver.counters(1)
+    port = driver.shards[1].address[1]
+    assert [(line["shard"], line["port"]) for line in logs if line["event"] == "port_taken"] == [(1, port)]
+
+
+def test_a_shard_that_does_not_get_its_port_again_is_given_up_in_the_end(
+    driver: SoftwareDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_threads, "PORT_TAKEN_S", 0.3)
+
+    async def main() -> None:
+        threads = DriverThreads(driver)
+        with closing(await port_taken_after_death(driver)), pytest.raises(DriverError, match="in use"):
+            await threads.restart(1)
+        await threads.close()
+
+    run(main())
+
+
+def test_a_switch_that_stops_does_not_wait_for_a_port_that_a_shard_waits_for(
+    driver: SoftwareDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_threads, "PORT_TAKEN_S", 30.0)
+
+    async def main() -> float:
+        threads = DriverThreads(driver)
+        with closing(await port_taken_after_death(driver)):
+            begun_s = time.monotonic()
+            restart = asyncio.create_task(threads.restart(1))
+            await asyncio.sleep(0.3)
+            await threads.close()  # before the keeper's task is cancelled, as in a root
+            restart.cancel()
+            return time.monotonic() - begun_s
+
+    assert asyncio.run(main()) < 2

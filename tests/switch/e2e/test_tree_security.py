@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import ssl
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -251,3 +254,27 @@ def test_a_job_outlives_new_files_of_a_leaf_and_then_a_root_that_takes_no_others
         assert same(sums([leaf.control] * 2, "renewed", 6, between=renew_or_restart, **ranks), undisturbed)
         assert started
         assert "parent_access_not_renewed" not in leaf.printed()
+
+
+def test_a_leaf_serves_metrics_of_its_certificate_and_of_whom_it_refused(
+    root: SwitchProcess, authority: Authority, secrets: Path
+) -> None:
+    """The root knows neither."""
+    options = (*trusting(authority), *tls(authority, "metered"), "--secret-file", str(secrets))
+    trust = ssl.create_default_context(cafile=authority.pair.certificate)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as opened,
+        leaf_of(root, "rack0", *options, "--metrics", f"fd:{opened.fileno()}") as leaf,
+    ):
+        access = Access(tls=True, ca=authority.pair.certificate, secret="guess")
+        with MemberClient(leaf.control, access) as client, pytest.raises(ControlCallError, match="secret is wrong"):
+            client.list()
+        url = f"https://127.0.0.1:{opened.getsockname()[1]}"
+        request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": "Bearer tr4ining"})
+        with urllib.request.urlopen(request, timeout=10, context=trust) as reply:
+            found = dict(line.rsplit(" ", 1) for line in reply.read().decode().splitlines() if line[0] != "#")
+        with urllib.request.urlopen(f"{url}/healthz", timeout=10, context=trust) as reply:
+            assert reply.read() == b"ok\n"
+    assert float(found["inagg_switch_refused_callers_total"]) == 1
+    assert 0 < float(found["inagg_tls_certificate_expiry_seconds"]) - time.time() <= 86400
+    assert any(name.startswith("inagg_build_info") for name in found)

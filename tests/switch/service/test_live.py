@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from tests.switch.service.certificates import Authority
 from tests.switch.service.serving import Serving, job_spec
 
@@ -89,6 +90,18 @@ def busy(serve: Callable[..., Serving]) -> Serving:
     serving.driver.job_counters[1] = JobCounters([5, 6], [1, 0], [0, 2], [3, 0], [100, 200], 5, 9)
     serving.driver.waits[1] = [SlotWait(slot, 1, (1,), 2.5) for slot in range(30)]
     return serving
+
+
+def test_a_wrong_secret_is_told_and_a_page_that_has_none_yet_is_not(busy: Serving) -> None:
+    refused = busy.server.refused
+    with capture_logs() as logs, live(busy, Security(secret="s3cret")) as url:
+        assert get(f"{url}api/live")[0] == 401
+        assert refused.callers == 0
+        assert get(f"{url}api/live", Authorization="Bearer guess")[0] == 401
+    assert [(line["service"], line["peer"]) for line in logs if line["event"] == "callers_refused"] == [
+        ("web", "127.0.0.1")
+    ]
+    assert refused.callers == 1
 
 
 # --- what is said ---
@@ -247,6 +260,7 @@ def test_a_switch_of_very_many_ranks_that_nobody_watches_records_nothing(
     [
         (ev.EpochStarted(3), "epoch 3 began: all ranks are here", Mood.GOOD),
         (ev.EpochEnded(3, ev.Cause.NEW_EPOCH, 1, "rank 1 asked"), "epoch 3 ended: rank 1 asked", Mood.PLAIN),
+        (ev.EpochEnded(3, ev.Cause.ALL_LEFT, None, "all left"), "epoch 3 ended: all left", Mood.PLAIN),
         (ev.EpochEnded(3, ev.Cause.MEMBER_FAILED, 1, "rank 1 fell"), "epoch 3 ended: rank 1 fell", Mood.BAD),
         (ev.MemberJoined(2, (0, 1)), "rank 2 joined, and waits for ranks 0-1", Mood.PLAIN),
         (ev.MemberJoined(2, ()), "rank 2 joined", Mood.PLAIN),
@@ -256,6 +270,7 @@ def test_a_switch_of_very_many_ranks_that_nobody_watches_records_nothing(
         (ev.Stalled(1, 6.0, (3,)), "1 slot waits for rank 3, the oldest for 6.0 s", Mood.BAD),
         (ev.Stalled(0, 0.0, ()), "it goes on: nothing waits any more", Mood.GOOD),
         (ev.JobEnded(ev.Cause.ALL_LEFT, None, "all left"), "all left", Mood.PLAIN),
+        (ev.JobEnded(ev.Cause.ENDED_BY_MEMBER, 1, "rank 1 ended it"), "rank 1 ended it", Mood.PLAIN),
         (ev.JobEnded(ev.Cause.EVICTED, None, "evicted"), "evicted", Mood.BAD),
     ],
 )

@@ -21,7 +21,7 @@ import pytest
 import structlog
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from tests.switch.service.certificates import Authority, Pair
+from tests.switch.service.certificates import DAY, Authority, Pair
 from tests.switch.service.serving import Serving, job_spec
 
 from inagg_switch.control.events import ROOT
@@ -32,8 +32,9 @@ from inagg_switch.service import metrics as service_metrics
 from inagg_switch.service.control_client import ControlCallError
 from inagg_switch.service.http_server import Listener, Reply, check_http_address
 from inagg_switch.service.metric_names import METRICS
-from inagg_switch.service.metrics import families, take
+from inagg_switch.service.metrics import RefusedCollector, families, take
 from inagg_switch.service.metrics_server import CERTIFICATE_ENDS, MetricsServer
+from inagg_switch.service.refused_callers import WRONG_SECRET, RefusedCallers
 from inagg_switch.service.security import Secrets, Security, SecurityError, Served
 from inagg_wire.errors import Reason
 
@@ -255,7 +256,8 @@ def test_all_metrics_come_in_a_scrape(busy: Serving) -> None:
         (number,) = (job.number for job in controller.registry.jobs)
         leaf = replace(counters, datagrams_in=70, jobs={number: job_counters(partials=8, partials_again=3)})
         controller.last_snapshot = replace(controller.last_snapshot, shards={ROOT: (counters,), "rack0": (leaf,)})
-        return {family.name for family in families(take(controller))}
+        found = families(take(controller)), RefusedCollector(RefusedCallers()).collect()
+        return {family.name for of in found for family in of}
 
     assert busy.loop.run(there(), 5) == set(METRICS)
 
@@ -363,6 +365,68 @@ def test_metrics_want_the_secret_and_health_does_not(busy: Serving) -> None:
         assert status_of(url.replace("/metrics", "/healthz"))[0] == 200
 
 
+def test_a_wrong_secret_is_told_with_who_and_counted_and_one_that_is_missing_is_asked_for(busy: Serving) -> None:
+    with structlog.testing.capture_logs() as log, metrics(busy, security=Security(secret="s3cret")) as url:
+        assert status_of(url)[0] == 401
+        assert status_of(url, Authorization="Bearer guess-1")[0] == 401
+        counted = status_of(url, Authorization="Bearer s3cret")[1]
+    lines = [(e["service"], e["calls"], e["peer"], e["why"]) for e in log if e["event"] == "callers_refused"]
+    assert lines == [("metrics", 1, "127.0.0.1", WRONG_SECRET)]
+    assert "guess-1" not in str(log)
+    assert "\ninagg_switch_refused_callers_total 1.0\n" in counted
+
+
+def connect(url: str, trust: Authority, pair: Pair | None = None, plain: bytes = b"") -> None:
+    """Connect as somebody whom TLS may refuse."""
+    with suppress(OSError), socket.create_connection(address_of(url), 5) as connection:
+        if plain:
+            connection.sendall(plain)
+            connection.recv(1)
+            return
+        context = ssl.create_default_context(cafile=trust.pair.certificate)
+        if pair is not None:
+            context.load_cert_chain(pair.certificate, pair.key)
+        with context.wrap_socket(connection, server_hostname="127.0.0.1") as speaks:
+            speaks.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("who", "why"),
+    [
+        ("nobody", "it shows no certificate"),
+        ("stranger", "its certificate is not valid here: unable to get local issuer certificate"),
+        ("late", "its certificate is not valid here: certificate has expired"),
+        ("doubter", "it refuses this switch: tlsv1 alert unknown ca"),
+        ("plain", "it speaks no TLS"),
+        ("probe", "it speaks no TLS"),
+    ],
+)
+def test_who_is_refused_by_tls_is_told_and_counted_and_who_hangs_up_is_not(
+    busy: Serving, authority: Authority, stranger: Authority, who: str, why: str
+) -> None:
+    own, valid = authority.issue("own"), authority.issue("valid")
+    security = Security(own.certificate, own.key, authority.pair.certificate)
+    refused = busy.server.refused
+    with structlog.testing.capture_logs() as log, metrics(busy, security=security) as url:
+        if who == "nobody":
+            connect(url, authority)
+        elif who == "stranger":
+            connect(url, authority, stranger.issue("odd"))
+        elif who == "late":
+            connect(url, authority, authority.issue("late", begins=-2 * DAY, ends=-DAY))
+        elif who == "doubter":
+            connect(url, stranger, valid)
+        elif who == "plain":
+            connect(url, authority, plain=b"GET /metrics HTTP/1.1\r\n\r\n")
+        else:
+            socket.create_connection(address_of(url), 5).close()
+            connect(url, authority, plain=b"GET / HTTP/1.1\r\n\r\n")  # it is refused when the one before is over
+        busy.until(lambda: refused.connections)
+    lines = [(e["service"], e["connections"], e["peer"], e["why"]) for e in log if e["event"] == "tls_refused"]
+    assert lines == [("metrics", 1, "127.0.0.1", why)]
+    assert refused.connections == 1
+
+
 def test_build_process_and_calls_are_told(busy: Serving) -> None:
     with metrics(busy) as url:
         text = status_of(url)[1]
@@ -438,7 +502,9 @@ def test_a_bug_in_an_answer_is_in_the_log() -> None:
         raise ZeroDivisionError
 
     with structlog.testing.capture_logs() as log, Listener("127.0.0.1:0") as listener:
-        server = http_server.HttpServer(listener, "page", broken, Security().certificates, Secrets({}))
+        server = http_server.HttpServer(
+            listener, "page", broken, Security().certificates, Secrets({}), RefusedCallers()
+        )
         with socket.create_connection(address_of(server.url), 5) as asks:
             asks.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert asks.recv(1) == b""

@@ -17,9 +17,8 @@ from tests.switch.service.serving import Serving, job_spec, join_request
 from inagg_switch.control.policy import Policy
 from inagg_switch.service import refused_callers
 from inagg_switch.service.access import Access
-from inagg_switch.service.callers import NO_SECRET, WRONG_SECRET
 from inagg_switch.service.control_client import ControlCallError, ControlClient
-from inagg_switch.service.refused_callers import HOSTS_MAX, RefusedCallers
+from inagg_switch.service.refused_callers import HOSTS_MAX, NO_SECRET, WRONG_SECRET, RefusedCallers
 from inagg_switch.service.security import Security
 
 SECRET = "s3cret"

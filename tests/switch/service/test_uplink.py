@@ -361,6 +361,8 @@ def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_it
         ("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused", True),
         ("Socket closed", True),
         ("ping timeout", True),
+        ("GOAWAY received", True),
+        ("transport closed", True),
         ("switch 'rack1' does not reach its parent at 127.0.0.1:1: Failed to connect to remote host", False),
         ("the switch is stopping: join again, bringing what you had, when it is back", False),
     ],

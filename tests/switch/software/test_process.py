@@ -24,7 +24,7 @@ from tests.switch.aggregation.world import make_binding
 from inagg_link.faults import Faults
 from inagg_link.udp import UdpLink
 from inagg_switch.driver import Counters, DriverError
-from inagg_switch.software import shard, shard_process
+from inagg_switch.software import shard_process
 from inagg_switch.software.config import SoftwareConfig
 from inagg_switch.software.shard import LinkStack
 from inagg_switch.software.software_driver import SoftwareDriver
@@ -201,40 +201,6 @@ def test_a_worker_of_the_other_family_is_told_what_a_switch_at_all_addresses_tak
         f"{host} cannot be reached: this switch takes data over {alone} alone. Name it by its {alone} "
     )
     assert why.endswith(f"start it with --data {data}")
-
-
-def killed_with_port_taken(driver: SoftwareDriver) -> socket.socket:
-    """The shard is dead, and another program has its port; the socket that does."""
-    os.kill(driver.started[0].pid, signal.SIGKILL)
-    driver.wait_for_death(0)
-    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    taken.bind(driver.shards[0].address)
-    return taken
-
-
-def test_a_shard_that_is_started_again_waits_for_its_port(driver: SoftwareDriver) -> None:
-    taken = killed_with_port_taken(driver)
-    threading.Timer(3.0, taken.close).start()
-    driver.restart(0)
-    assert driver.started[0].address == driver.shards[0].address
-    assert driver.counters(0).datagrams_in == 0
-
-
-def test_a_shard_that_does_not_get_its_port_again_gives_up_in_the_end(
-    monkeypatch: pytest.MonkeyPatch, driver: SoftwareDriver
-) -> None:
-    ours, theirs = multiprocessing.Pipe()
-    config = replace(driver.config, port=driver.shards[0].address[1], starts=2)
-    monkeypatch.setattr(shard, "PORT_TAKEN_S", 0.2)
-    with closing(ours), closing(theirs), pytest.raises(OSError, match="in use"):
-        shard.opened(config, 0, theirs)
-    monkeypatch.setattr(shard, "PORT_TAKEN_S", 60.0)
-    ours, theirs = multiprocessing.Pipe()
-    ours.close()  # as when the parent dies
-    begun_s = time.monotonic()
-    with closing(theirs), pytest.raises(OSError, match="in use"):
-        shard.opened(config, 0, theirs)
-    assert time.monotonic() - begun_s < 30
 
 
 def test_what_a_shard_that_was_started_again_captures_goes_to_a_new_file() -> None:

@@ -73,7 +73,7 @@ class LiveServer:
         self._security, self._secrets = security, secrets
         names = "localhost", socket.gethostname(), control.rpartition(":")[0], split_address(listener.place)[0]
         self._names = {name.lower() for name in names}
-        self._server = HttpServer(listener, "web", self._answer, served, secrets)
+        self._server = HttpServer(listener, "web", self._answer, served, secrets, controller.refused)
         self.url = f"{self._server.url}/"
 
     def close(self) -> None:
