@@ -264,6 +264,16 @@ class Engine:
         return positions
 
     @property
+    def has_results(self) -> bool:
+        """Whether this rank has the result of any block; of a later one, if the first was lost."""
+        for s, rows in zip(self.state.shards, self.state.rows, strict=True):
+            oldest = max(int(s["first"]), int(s["snd_max"]) - int(s["slots"]))
+            sent = np.arange(oldest, int(s["snd_max"])) & (int(s["slots"]) - 1)
+            if oldest > s["first"] or rows["taken"][sent].any():
+                return True
+        return False
+
+    @property
     def exhausted(self) -> bool:
         """The generations have run out: a new epoch must begin before anything else can be sent."""
         return bool(exhausted(self.state))

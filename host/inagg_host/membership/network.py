@@ -124,7 +124,7 @@ class Network:
         if (why := self._endpoint.listen(epoch)) is None:
             return epoch
         self._rejoining = True  # that the epoch ends is no news
-        resume = self._session.resume(epoch, [0] * len(epoch.shards), why)
+        resume = self._session.resume(epoch, [0] * len(epoch.shards), False, why)
         epoch = self._session.join(self._bind, resume)
         self._rejoining = False
         return epoch
@@ -203,11 +203,12 @@ class Network:
             if self._over:
                 return
             if self._rejoining and not loss.final:
-                return
-            final = loss.final or self._in_vain >= REJOINS_MAX
+                return  # if it is the loss of the epoch that only begins, the next heartbeat tells it again
+            in_vain = self._in_vain >= REJOINS_MAX
             self._rejoining = True
-        if final:
-            self._aside("inagg-over", lambda: self._end(loss.cause))
+        if loss.final or in_vain:
+            cause = loss.cause if loss.final else f"{loss.cause}, as {REJOINS_MAX} epochs before ended without a result"
+            self._aside("inagg-over", lambda: self._end(cause))
         else:
             self._aside("inagg-rejoin", lambda: self._rejoin(loss))
 
@@ -231,7 +232,8 @@ class Network:
         if self._over:
             return
         log.warning("%s: %s; joining again", self.config.who, loss.cause)
-        self._in_vain += 1
+        if self._tasks:  # else there was nothing to sum, and an epoch that ends is no sign that sums do not come
+            self._in_vain += 1
         ready = threading.Event()
         positions: list[int] = []
 
@@ -244,7 +246,7 @@ class Network:
         while not ready.wait(DEADLINES_EVERY_S):
             if self._closed.is_set():  # what is posted then may never be called
                 return
-        resume = self._session.resume(self.engine.epoch, positions, loss.cause)
+        resume = self._session.resume(self.engine.epoch, positions, self.engine.has_results, loss.cause)
         try:
             epoch = self._session.join(self._bind, resume, multicast=self._endpoint.listens)
         except Exception as error:  # whatever it is: those who wait must hear of it
@@ -253,8 +255,6 @@ class Network:
                 why = f"{loss.cause}; and {why}"
             self._break(AllReduceError(why), error)
             return
-        with self._lock:
-            self._rejoining = False
         blocks = [shard.resume_block for shard in epoch.shards]
         log.warning("%s: epoch %d begins, from block %s", self.config.who, epoch.number, blocks)
         self.transport.post(lambda: self._resume(epoch))
@@ -265,6 +265,8 @@ class Network:
         except ValueError as error:
             self._break(AllReduceError(str(error)), error)
             return
+        with self._lock:  # not before: a loss would have this rank join again with what it had in the epoch before
+            self._rejoining = False
         self._counters.epochs += 1
         if (why := self._endpoint.listen(epoch)) is not None:
             self._on_loss(Loss(why))

@@ -66,7 +66,6 @@ class Session:
         self._member = secrets.randbits(63) + 1
         self._lanes, self._window = config.lanes, config.window
         self._epoch = 0
-        self._reported = 0  # the epoch whose loss was told
         self._left: set[int] = set()  # ranks; of the thread that watches
         self._unnamed = ""  # where the switch's data goes if a lease names no host
         self._interval_s = 1.0
@@ -146,13 +145,15 @@ class Session:
                 self._threads.append(thread)
         return epoch
 
-    def resume(self, epoch: Epoch, positions: Sequence[int], reason: str) -> pb.Resume:
-        """The argument of the next `join`: ``positions``, by shard, as `Engine.positions`."""
+    def resume(self, epoch: Epoch, positions: Sequence[int], has_results: bool, reason: str) -> pb.Resume:
+        """The argument of the next `join`: ``positions``, by shard, as `Engine.positions`; ``has_results`` likewise."""
         shards = [
             pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=position)
             for shard, position in zip(epoch.shards, positions, strict=True)
         ]
-        return pb.Resume(epoch=epoch.number, seed=epoch.seed, shards=shards, reason=brief(reason))
+        return pb.Resume(
+            epoch=epoch.number, seed=epoch.seed, shards=shards, reason=brief(reason), has_results=has_results
+        )
 
     def _read_epoch(self, reply: pb.JoinResponse) -> Epoch:
         shards = tuple(
@@ -246,9 +247,8 @@ class Session:
 
     def _tell(self, epoch: int, loss: Loss) -> None:
         with self._lock:
-            if self._closed.is_set() or epoch != self._epoch or (self._reported >= epoch and not loss.final):
+            if self._closed.is_set() or epoch != self._epoch:
                 return
-            self._reported = epoch
         self._lost(loss)
 
     def counted(self) -> SwitchCounts | str | None:

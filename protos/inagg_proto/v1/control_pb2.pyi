@@ -478,12 +478,15 @@ class Resume(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    HAS_RESULTS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Number of that epoch, from 1."""
     seed: _builtins.int
     """The job's noise seed: a switch that restarted no longer knows it."""
     reason: _builtins.str
     """Why a new epoch is needed, for people who read events and logs; up to 200 characters, may be empty."""
+    has_results: _builtins.bool
+    """The rank has the result of some block, perhaps of one after those that it still lacks: results do not come in order."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]:
         """One per shard, in order."""
@@ -495,10 +498,11 @@ class Resume(_message.Message):
         seed: _builtins.int = ...,
         shards: _abc.Iterable[Global___Position] | None = ...,
         reason: _builtins.str = ...,
+        has_results: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "reason", b"reason", "seed", b"seed", "shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "has_results", b"has_results", "reason", b"reason", "seed", b"seed", "shards", b"shards"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,6 +47,13 @@ class GracePeriod:
             self._since = None
             self.ends_at = now + self._join_timeout_s if waits and not self._roster.by_rank else None
 
+    def paused(self, seconds: float) -> None:
+        """The switch did not run for so long, and nobody could join."""
+        if self._since is not None:
+            self._since += seconds
+        if self.ends_at is not None:
+            self.ends_at += seconds
+
     def over(self, now: float) -> tuple[Cause, str] | None:
         """Why the job is to end now, as a cause and a sentence; None: it is not."""
         if self.ends_at is None or now < self.ends_at:

@@ -192,6 +192,14 @@ class Job:
 
     # ---------------------------------------------------------------------------------- limits and ends
 
+    def paused(self, now: float, seconds: float) -> None:
+        """Take the time for which the switch did not run out of what is silence, if it is much of what a member may be
+        silent: less is for heartbeats to bridge, and a switch that is slow all the time must find who is gone."""
+        if seconds > self.roster.heartbeat_limit_s / 2:
+            for member in self.roster:
+                member.paused(now, seconds)
+            self.grace.paused(seconds)
+
     def tick(self, now: float) -> None:
         """Apply every limit that has passed."""
         if self.state is JobState.JOINING:

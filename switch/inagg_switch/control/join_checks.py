@@ -140,16 +140,15 @@ def check_together(spec: JobSpec, request: JoinRequest, others: Sequence[JoinReq
     sent a + P, so no rank has the result of a + P. As hosts keep the datagrams of their last 2P blocks, all can
     send again from the smallest. What lies further apart is not of one run. A process that begins with nothing
     (no `resume`) may compute other gradients than its predecessor, whose sums the others have used: so it can join
-    only ranks that have no result yet either.
+    only ranks that have no result yet either, be it of a block after one that was lost.
     """
     for other in others:
         for new, old in ((request, other), (other, request)):
             if new.resume is None and not old.starts_anew:
                 raise ControlError(
                     Code.FAILED_PRECONDITION,
-                    f"rank {new.rank} of job {spec.name!r} starts at block 0 and rank {old.rank} goes on at block "
-                    f"{max(old.next_block(i) for i in range(len(old.addresses)))}: they cannot work together; "
-                    f"{START_ANEW}",
+                    f"rank {new.rank} of job {spec.name!r} starts anew and rank {old.rank} has results already, of "
+                    f"what another process sent as rank {new.rank}: they cannot work together; {START_ANEW}",
                 )
         for shard in range(len(request.addresses)):
             mine, its = request.next_block(shard), other.next_block(shard)

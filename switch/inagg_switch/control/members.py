@@ -28,12 +28,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """State that a rank brings from the epoch that it was in: ``shards`` has one position per shard."""
+    """State that a rank brings from the epoch that it was in: ``shards`` has one position per shard; ``has_results``:
+    it has the result of some block, which may be a later one than those that it lacks."""
 
     epoch: int
     seed: int
     shards: tuple[Position, ...]
     reason: str = field(default="", compare=False)
+    has_results: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class JoinRequest:
     @property
     def starts_anew(self) -> bool:
         """Whether it has no result yet, on any shard."""
-        return self.resume is None or all(position.next_block == 0 for position in self.resume.shards)
+        if self.resume is None:
+            return True
+        return not self.resume.has_results and all(position.next_block == 0 for position in self.resume.shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,14 @@ class Member:
     def heard(self, now: float) -> None:
         """Note that the member's process is there."""
         self.heard_at, self.broke_off_at, self.ended_at = now, None, None
+
+    def paused(self, now: float, seconds: float) -> None:
+        """Nobody listened for so long until ``now``."""
+        self.heard_at = min(now, self.heard_at + seconds)
+        if self.broke_off_at is not None:
+            self.broke_off_at = min(now, self.broke_off_at + seconds)
+        if self.ended_at is not None:
+            self.ended_at = min(now, self.ended_at + seconds)
 
     def is_silent(self, now: float, limit_s: float) -> bool:
         """Whether it has been silent for longer than ``limit_s``; or than `BROKEN_OFF_LIMIT_S`, if its connection broke

@@ -91,6 +91,7 @@ class Controller:
         self._reads: Coalesced[SwitchSnapshot] = Coalesced(policy.read_interval_s)
         self._orders = Orders(self.registry, self.tree, driver, lambda: self._stopping, self.pump)
         self._on_health = on_health
+        self._ticked_at = self.started_at
         self._waiting: dict[int, asyncio.Future[ev.Epoch]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping: ControlError | None = None
@@ -99,6 +100,7 @@ class Controller:
 
     async def start(self) -> None:
         """Begin to apply limits, to give orders to the switch, and to look at it."""
+        self._ticked_at = self.now()
         self._tasks = [
             asyncio.create_task(self._orders.obey(), name="inagg-orders"),
             asyncio.create_task(self._every(self.policy.tick_interval_s, self._tick), name="inagg-tick"),
@@ -259,7 +261,11 @@ class Controller:
                 log.exception("control_step_failed", step=step.__name__)
 
     async def _tick(self) -> None:
-        self.registry.tick(self.now())
+        now = self.now()
+        if (late_s := now - self._ticked_at - self.policy.tick_interval_s) > 0:
+            self.registry.paused(now, late_s)
+        self._ticked_at = now
+        self.registry.tick(now)
         self.pump()
 
     async def _poll(self) -> None:

@@ -89,7 +89,7 @@ def _resume_from(message: pb.Resume) -> Resume:
         raise ControlError(Code.INVALID_ARGUMENT, f"what is brought cannot be: {error}") from None
     if any(position.next_block > BLOCK_MAX for position in shards):
         raise ControlError(Code.INVALID_ARGUMENT, f"what is brought cannot be: blocks end at {BLOCK_MAX}")
-    return Resume(message.epoch, message.seed, shards, reason_from(message.reason))
+    return Resume(message.epoch, message.seed, shards, reason_from(message.reason), message.has_results)
 
 
 def address_from(message: pb.Address, peer: str) -> Address:

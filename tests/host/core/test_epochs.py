@@ -141,6 +141,17 @@ def test_an_in_place_sum_goes_on_from_what_was_sent() -> None:
     assert [array.tobytes() for array in arrays] == undisturbed()
 
 
+def test_a_rank_has_results_though_the_first_block_was_lost() -> None:
+    cluster = Cluster(2, lanes=8, window=WINDOW)
+    cluster.submit_all([values(0), values(1)])
+    assert not any(engine.has_results for engine in cluster.engines)
+    cluster.exchange(lose=lambda datagram: datagram.block == 0)
+    cluster.exchange(lose=lambda datagram: datagram.block == 0)
+    assert [(engine.positions, engine.has_results) for engine in cluster.engines] == [([0], True)] * 2
+    cluster.new_epoch()
+    assert all(engine.has_results for engine in cluster.engines)
+
+
 # --- what cannot be gone on with ---
 
 

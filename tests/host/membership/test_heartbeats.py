@@ -120,7 +120,7 @@ def joined(switch: Deaf) -> Iterator[list[tuple[int, Loss]]]:
 def test_a_switch_that_answers_no_heartbeat_counts_as_gone_after_some(code: grpc.StatusCode) -> None:
     with joined(deaf([code] * 100)) as losses:
         wait_for(lambda: len(losses) > 0)
-    ((after, loss),) = losses
+    after, loss = losses[0]
     assert after == HEARTBEATS_MISSED
     assert "not now" in loss.cause
     assert not loss.final, "it may be there again"

@@ -18,12 +18,11 @@ import pytest
 from inagg_host import allreduce
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import ConfigError
-from inagg_host.core import Engine, Epoch
+from inagg_host.core import Engine
 from inagg_host.membership import reachability, reconnector
-from inagg_host.membership.endpoint import Endpoint
 from inagg_host.membership.fallback import REASON
-from inagg_host.membership.network import LAST_S, REJOINS_MAX, Network
-from inagg_host.membership.session import Loss, Session
+from inagg_host.membership.network import LAST_S, Network
+from inagg_host.membership.session import Loss
 from inagg_link.addresses import resolved
 from inagg_link.around import LinkAround
 from inagg_link.base import Batch, Link
@@ -139,29 +138,6 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def lose_epoch(all_reduce: AllReduce) -> None:
-    """The switch tells that the epoch is over."""
-    network = all_reduce._network
-    assert network is not None
-    network._session._tell(network._session._epoch, Loss("for a test"))
-
-
-def lose_epochs(all_reduce: AllReduce, count: int) -> None:
-    """So many epochs end as soon as they have begun."""
-    for _ in range(count):
-        epochs = all_reduce.counters.epochs
-        lose_epoch(all_reduce)
-        wait_for(lambda epochs=epochs: all_reduce.counters.epochs > epochs)  # type: ignore[misc]
-
-
-def test_a_rank_gives_up_when_epoch_after_epoch_ends_without_a_sum(switch: SwitchProcess) -> None:
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="in-vain") as all_reduce:
-        lose_epochs(all_reduce, REJOINS_MAX)
-        lose_epoch(all_reduce)
-        wait_for(lambda: all_reduce.failure is not None)
-        assert str(all_reduce.failure) == "job 'in-vain' is over: for a test"
-
-
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     gc.collect()
@@ -182,28 +158,6 @@ def test_a_job_that_was_left_is_freed_at_once(switch: SwitchProcess) -> None:
     parts = [weakref.ref(part) for part in (all_reduce, network, network.transport, network.engine)]
     del all_reduce, network
     wait_for(lambda: [part() for part in parts] == [None] * len(parts))
-
-
-def test_an_epoch_that_both_the_link_and_the_switch_call_over_counts_once(
-    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stale token shows it, the rank joins again, and then the switch says so."""
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="twice") as all_reduce:
-        network, done = all_reduce._network, list[str]()
-        assert network is not None
-        monkeypatch.setattr(network, "_aside", lambda name, _: done.append(name))
-        monkeypatch.setattr(network, "_in_vain", REJOINS_MAX - 1)
-        network._on_loss(Loss("for a test"))
-        network._in_vain += 1  # as `_rejoin` does
-        network._on_loss(Loss("for a test"))
-        assert done == ["inagg-rejoin"]
-
-
-def test_a_rank_that_has_had_a_sum_between_them_joins_epoch_after_epoch(switch: SwitchProcess) -> None:
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="not-in-vain") as all_reduce:
-        for _ in range(2):
-            lose_epochs(all_reduce, REJOINS_MAX)
-            assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
 
 
 def test_an_error_that_is_kept_keeps_nothing_of_those_who_were_told_of_it(switch: SwitchProcess) -> None:
@@ -491,72 +445,3 @@ def test_where_control_passes_and_no_datagram_does_the_inner_group_goes_on_soon(
         assert list(pool.map(rank, range(2))) == [([2.0] * 4, {REASON: 4})] * 2
         looking.result(PATIENCE_S)
     assert "of what it sends the switch counts nothing: does a firewall let UDP pass" in caplog.text
-
-
-def test_an_epoch_that_does_not_fit_is_an_error_of_what_waits(
-    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(engine: Engine, epoch: Epoch, now: float) -> None:
-        raise ValueError("it does not fit, for a test")
-
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="unlike", wrap_link=Withheld) as all_reduce:
-        work = all_reduce.submit(np.ones(100, np.float32))
-        monkeypatch.setattr(Engine, "resume", fail)
-        lose_epoch(all_reduce)
-        with pytest.raises(AllReduceError, match=r"^it does not fit, for a test$"):
-            work.result(PATIENCE_S)
-
-
-@pytest.fixture
-def wants(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether a rank has offered to listen to groups, each time that it joined."""
-    join, wants = Session.join, list[bool]()
-
-    def noted(session: Session, *arguments: Any, multicast: bool = False) -> Epoch:
-        wants.append(multicast)
-        return join(session, *arguments, multicast=multicast)
-
-    monkeypatch.setattr(Session, "join", noted)
-    return wants
-
-
-def deaf_from(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """A rank cannot listen when it tries for the time of that number."""
-    listen, tried = Endpoint.listen, list[Epoch]()
-
-    def fail(endpoint: Endpoint, epoch: Epoch) -> str | None:
-        tried.append(epoch)
-        if len(tried) != number:
-            return listen(endpoint, epoch)
-        endpoint.listens = False
-        return "it cannot listen, for a test"
-
-    monkeypatch.setattr(Endpoint, "listen", fail)
-
-
-def test_a_rank_that_joins_again_offers_again_to_listen_to_groups(switch: SwitchProcess, wants: list[bool]) -> None:
-    """Else all would be sent to each rank from then on."""
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="listens") as all_reduce:
-        lose_epochs(all_reduce, 1)
-    assert wants == [True, True]
-
-
-def test_a_rank_that_cannot_listen_to_groups_can_join_again_later_as_others(
-    switch: SwitchProcess, wants: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deaf_from(monkeypatch, 1)
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="deaf") as all_reduce:
-        lose_epochs(all_reduce, 2)
-        assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
-    assert wants == [True, False, False, False]
-
-
-def test_a_rank_that_can_listen_to_groups_no_more_joins_again_without(
-    switch: SwitchProcess, wants: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deaf_from(monkeypatch, 2)
-    with AllReduce(switch=switch.control, rank=0, workers=1, job="deafened") as all_reduce:
-        lose_epoch(all_reduce)
-        wait_for(lambda: all_reduce.counters.epochs == 3)
-        assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
-    assert wants == [True, True, False]

@@ -102,7 +102,7 @@ def test_a_process_that_starts_anew_cannot_join_ranks_that_have_results() -> Non
     epoch = world.join_all()
     world.join(1, brings=resume(epoch, 3))
     world.wait(11, job="job")
-    with pytest.raises(ControlError, match="rank 0 of job 'job' starts at block 0 and rank 1 goes on at block 3") as e:
+    with pytest.raises(ControlError, match="rank 0 of job 'job' starts anew and rank 1 has results already") as e:
         world.join(0, member=666)
     assert e.value.code is Code.FAILED_PRECONDITION
 
@@ -112,8 +112,18 @@ def test_a_rank_that_has_results_cannot_join_a_process_that_starts_anew() -> Non
     epoch = world.join_all()
     world.wait(11, beating=(0,))
     world.join(1, member=666)
-    with pytest.raises(ControlError, match="rank 1 of job 'job' starts at block 0 and rank 0 goes on at block 3"):
+    with pytest.raises(ControlError, match="rank 1 of job 'job' starts anew and rank 0 has results already"):
         world.join(0, brings=resume(epoch, 3))
+
+
+def test_a_rank_that_lacks_the_first_block_may_have_results_of_later_ones() -> None:
+    """What its peer sent is in them, and a process that takes the peer's place may send something else."""
+    world = World()
+    epoch = world.join_all()
+    world.join(1, brings=replace(resume(epoch, 0), has_results=True))
+    world.wait(11, job="job")
+    with pytest.raises(ControlError, match="rank 0 of job 'job' starts anew and rank 1 has results already"):
+        world.join(0, member=666)
 
 
 def test_a_replaced_process_can_bring_the_state_of_its_peers() -> None:
