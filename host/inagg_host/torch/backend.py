@@ -19,6 +19,7 @@ from torch.distributed import ReduceOp
 from inagg_host.autoload import BACKEND
 from inagg_host.stats import Counters
 
+from . import inner_work
 from .cuda import bring
 from .eager import eager
 from .formats import EXACT
@@ -44,6 +45,12 @@ class InaggGroup(ForwardingGroup):
         inner, self.jobs = come_together(store, rank, workers, timeout, label, options or {}, join)
         super().__init__(inner, self.jobs.inner, rank, workers)
 
+    def begin(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Begin as `ForwardingGroup.begin`. Errors of Gloo then say who is gone, if the switch knows."""
+        if self.all_gloo or inner_work.on_cpu((*args, *kwargs.values())):
+            return inner_work.begin(self.jobs.names, operation, *args, **kwargs)
+        return operation(*args, **kwargs)  # NCCL's works tell nothing: its watchdog ends the process
+
     # --- sums ---
 
     @eager
@@ -57,7 +64,7 @@ class InaggGroup(ForwardingGroup):
             return job.sum(tensors[0], op, wait=_waits(*args, *kwargs.values()))
         self.counts[why_not] += 1
         args, kwargs = args[1:], _without(kwargs, "tensors", "tensor")
-        return _in_order(tensors, lambda lent: self.inner.allreduce(lent, *args, **kwargs))
+        return _in_order(tensors, lambda lent: self.begin(self.inner.allreduce, lent, *args, **kwargs))
 
     @eager
     def allreduce_coalesced(self, *args: Any, **kwargs: Any) -> dist.Work:
@@ -71,7 +78,8 @@ class InaggGroup(ForwardingGroup):
         return self._split(
             job, op, tensors, None, why_not,
             lambda rest: _in_order(
-                [tensors[i] for i in rest], lambda lent: self.inner.allreduce_coalesced(lent, *args, **kwargs)
+                [tensors[i] for i in rest],
+                lambda lent: self.begin(self.inner.allreduce_coalesced, lent, *args, **kwargs),
             ),
         )  # fmt: skip
 
@@ -141,7 +149,7 @@ def _scatter(name: str) -> Callable[..., dist.Work]:
         if why_not is None:
             return job.sum(tensor, op, output, scatter=True)
         self.counts[why_not] += 1
-        work: dist.Work = getattr(self.inner, name)(*args, **kwargs)
+        work: dist.Work = self.begin(getattr(self.inner, name), *args, **kwargs)
         return work
 
     method.__name__ = name
@@ -157,7 +165,7 @@ def _scatter_coalesced(name: str) -> Callable[..., dist.Work]:
         job = self.jobs.current(scatters=True)
         return self._split(
             job, op, tensors, outputs, [job.why_not(tensor, op) for tensor in tensors],
-            lambda rest: inner([outputs[i] for i in rest], [tensors[i] for i in rest], *args, **kwargs),
+            lambda rest: self.begin(inner, [outputs[i] for i in rest], [tensors[i] for i in rest], *args, **kwargs),
         )  # fmt: skip
 
     method.__name__ = name

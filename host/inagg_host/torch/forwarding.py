@@ -69,12 +69,18 @@ class ForwardingGroup(ProcessGroup):
         self.inner, self.counts = inner, counts
         # What torch asks of the C++ part of a group, such as the name under which it records operations, is the default
         # backend's to answer: from torch 2.15 on `init_process_group` fails where there is none.
+        self.all_gloo = True
         for device in inner._device_types:
             backend = inner._get_backend(device)
+            self.all_gloo &= backend.name() == "gloo"
             self._register_backend(device, getattr(ProcessGroup.BackendType, backend.name().upper()), backend)
         self._set_default_backend(ProcessGroup.BackendType.GLOO)
         self._name: Any = ""  # a GroupName, once torch has given it
         self._desc = ""
+
+    def begin(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Have ``inner`` begin one of its operations; its work, if it has one."""
+        return operation(*args, **kwargs)
 
     # The C++ class keeps the name in its backends, of which this has none. Python asks for the properties, C++ for the
     # methods.
@@ -120,6 +126,7 @@ def _forward(name: str, count: bool) -> Callable[..., Any]:
     def method(self: ForwardingGroup, *args: Any, **kwargs: Any) -> Any:
         if count:
             self.counts[name] += 1
+            return self.begin(getattr(self.inner, name), *args, **kwargs)
         return getattr(self.inner, name)(*args, **kwargs)
 
     method.__name__ = name

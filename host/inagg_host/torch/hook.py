@@ -24,6 +24,10 @@ def inagg_hook(state: InaggState, bucket: GradBucket, *rest: object) -> torch.fu
     and all: `FullyShardedDataParallel`, which gives a gradient, and where it shards them ``rest``, the tensor for this
     rank's part; and a DDP with ``torch._dynamo.config.optimize_ddp = "python_reducer"``, which gives each gradient.
     """
+    if not isinstance(state, InaggState):
+        raise TypeError(
+            f"inagg_hook got {state!r} for its state: register it as model.register_comm_hook(InaggState(), inagg_hook)"
+        )
     given: object = bucket
     if isinstance(given, torch.Tensor) or rest:
         raise TypeError(

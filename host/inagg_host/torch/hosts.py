@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -74,11 +74,14 @@ class HostAllReduce:
         self._place = scatter.rank()
         self._begin = SerialExecutor("inagg-host-sums")
         self._end = SerialExecutor("inagg-host-gather")
+        self._over = SerialExecutor("inagg-host-over")
         self._streams: dict[torch.device, tuple[DeviceStream, DeviceStream, DeviceStream]] = {}
         self._unfinished = set[Future[None]]()
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed, self._reason = False, ""
+        self._failure: AllReduceError | None = None
+        """Error that the first sum that failed inside of this host was told."""
 
     def submit(
         self,
@@ -107,6 +110,8 @@ class HostAllReduce:
         done.set_running_or_notify_cancel()
         try:
             with self._lock:
+                if self._failure is not None:
+                    raise again(self._failure)
                 if self._closed:
                     raise AllReduceError(f"{CLOSED}: {self._reason}" if self._reason else CLOSED)
                 if divide_first:
@@ -188,8 +193,14 @@ class HostAllReduce:
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             # If the job is over, the other ranks of this host have closed, and that is what fails inside.
             told = self._told(error if self.arrays.failure is None else again(self.arrays.failure))
+            self._failure = self._failure or told
             # Ranks of other hosts wait for this one's part of what comes next, and will be told why it does not come.
-            self._sums.close(self._inside_failed(error), end=True)
+            self._sums.close(str(told), end=True)
+            if one.arrival is None:
+                # Those of this host, whose own jobs may be well, hear of it as Gloo's connections end. (Of NCCL's end a
+                # watchdog hears, which ends the process.)
+                with suppress(RuntimeError):  # it is closed
+                    self._over.submit(self.close, str(told), True)
             done.set_exception(told)
         else:
             here, end = threading.get_ident(), partial(_end, one, done, event)
@@ -213,10 +224,10 @@ class HostAllReduce:
 
     def _inside_failed(self, error: BaseException) -> str:
         host, ranks = self.arrays.config.rank, self._local_size
-        here = f"host {host} (ranks {host * ranks} to {(host + 1) * ranks - 1})"
-        return f"sums inside of {here} failed, as they do when one of these is gone: {type(error).__name__}: {error}"
+        here = f"host {host} (ranks {host * ranks} to {(host + 1) * ranks - 1}) failed"
+        return f"sums inside of {here}, as they do when one of these is gone or fails: {type(error).__name__}: {error}"
 
-    def _told(self, error: BaseException) -> BaseException:
+    def _told(self, error: BaseException) -> AllReduceError:
         """``error`` in the group's numbers: the job of a place has one rank on each host, which has the host's number;
         and what Gloo or NCCL say names nobody."""
         if not isinstance(error, AllReduceError):
@@ -231,6 +242,13 @@ class HostAllReduce:
     def arrays(self) -> AllReduce:
         """All-reduce of this rank's part, over all hosts."""
         return self._sums.arrays
+
+    @property
+    def failure(self) -> AllReduceError | None:
+        """Why nothing more can be summed, if that is so, in the group's numbers."""
+        if self._failure is None and (failure := self.arrays.failure) is not None:
+            return self._told(again(failure))
+        return self._failure
 
     @property
     def counters(self) -> Counters:
@@ -263,6 +281,7 @@ class HostAllReduce:
             log.warning("after %g s another rank of this host is still waited for", limit_s)
         while self._inside:  # Gloo's connections end with the object, and others of the host hear of it
             self._inside.pop().shutdown()
+        self._over.shutdown(0.0)
 
 
 def _end(_one: _Sum, done: Future[None], event: Event | None, error: BaseException | None) -> None:

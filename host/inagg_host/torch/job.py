@@ -26,6 +26,7 @@ from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
 from inagg_wire.names import NAME_CHARS_MAX
 
+from . import failures
 from .cuda import FLOAT_TYPES
 from .failure_channel import StoreFailureChannel
 from .formats import EXACT
@@ -76,6 +77,7 @@ class GroupJob:
         self._closed = False
         self._failed = ""
         """Error of this rank, if it was closed because of one."""
+        self._last_sum = failures.mark()
 
     # --- what goes where ---
 
@@ -125,6 +127,7 @@ class GroupJob:
         cannot be. ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller
         will. ``contributed``: as of `TensorAllReduce.submit`, where hosts have one rank. ``scatter``: ``tensor`` is an
         equal part for each rank, and ``out`` gets this rank's; see `AllReduce.submit`. Raises ValueError as `check`."""
+        self._last_sum = failures.mark()
         divisor = self.divisor(op) or 1
         tag = zlib.crc32(f"{tuple(tensor.shape)} {number} {divisor}".encode())
         try:
@@ -162,7 +165,7 @@ class GroupJob:
                     self._sums, self._spare = sums, spare
                     atexit.register(self._abandon)
                     return sums
-            self._leave(sums, spare)
+            self._leave(sums, spare, drain=not self._failed)
             raise AllReduceError(f"rank {self.rank} cannot join: {why}")
 
     def _join(self, name: str) -> tuple[TensorAllReduce | HostAllReduce, ArrayGroup | None]:
@@ -195,7 +198,12 @@ class GroupJob:
     @property
     def failure(self) -> AllReduceError | None:
         """Why nothing more can be summed, if that is so."""
-        return None if self._sums is None else self._sums.arrays.failure
+        return None if self._sums is None else self._sums.failure
+
+    @property
+    def listening(self) -> bool:
+        """Whether the switch would tell if a rank is gone, and `failure` then says so."""
+        return self._sums is not None and not self._closed and self.settings.config.policy == "raise"
 
     @property
     def counters(self) -> Counters:
@@ -232,20 +240,21 @@ class GroupJob:
         with self._lock:
             if self._closed:
                 return
-            self._failed = "" if error is None else f"{type(error).__name__}: {error}"
+            # A script may have caught an error of another group, which is why it leaves this one.
+            self._failed = failures.since(self._last_sum) if error is None else f"{type(error).__name__}: {error}"
             self._closed, sums = True, self._sums  # if it is being joined, who does that leaves it
         atexit.unregister(self._abandon)
         if sums is not None:
-            self._leave(sums, self._spare)
+            self._leave(sums, self._spare, drain=error is None)
         if self.settings.summary:
             job = "no job" if sums is None else f"job {sums.arrays.config.job}"
             text = f"inagg: rank {self.rank} of {self.workers}, {job}\n{self.counters.summary()}"
             print(text.replace("\n", "\n  "), file=sys.stderr, flush=True)
 
-    def _leave(self, sums: TensorAllReduce | HostAllReduce, spare: ArrayGroup | None) -> None:
+    def _leave(self, sums: TensorAllReduce | HostAllReduce, spare: ArrayGroup | None, drain: bool) -> None:
         reason = f"rank {self.rank} has failed: {self._failed}" if self._failed else ""
         try:
-            if not reason:
+            if drain:
                 sums.drain()
         finally:
             sums.close(reason, end=bool(reason))

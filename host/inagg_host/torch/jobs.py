@@ -12,6 +12,7 @@ from inagg_host.allreduce import AllReduceError
 from inagg_host.stats import Counters
 
 from .formats import in_force
+from .inner_work import Names
 from .job import GroupJob
 
 
@@ -27,6 +28,8 @@ class GroupJobs:
         self._lock = threading.Lock()
         self._jobs = {self.own.settings.config.format: self.own}
         self._closed = False
+        self.names = Names(self)
+        """Words of the switch on the ranks, for errors of the inner group."""
 
     @property
     def inner(self) -> Counter[str]:
@@ -51,6 +54,11 @@ class GroupJobs:
     def failure(self) -> AllReduceError | None:
         """Why nothing more can be summed in one of them, if that is so."""
         return next((job.failure for job in self._all() if job.failure is not None), None)
+
+    @property
+    def listening(self) -> bool:
+        """Whether the switch would tell if a rank is gone, and `failure` then says so."""
+        return any(job.listening for job in self._all())
 
     @property
     def counters(self) -> Counters:

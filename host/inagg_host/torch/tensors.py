@@ -53,6 +53,11 @@ class TensorAllReduce:
         self._submitting = False  # with the lock
         self._closed = False
 
+    @property
+    def failure(self) -> AllReduceError | None:
+        """Why nothing more can be summed, if that is so."""
+        return self.arrays.failure
+
     def __call__(self, tensor: torch.Tensor, out: torch.Tensor | None = None, divisor: int = 1) -> torch.Tensor:
         """Sum ``tensor`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
         self.submit(tensor, out, divisor, wait=True).wait()

@@ -21,6 +21,7 @@ from inagg_host.closed import ignore
 from inagg_host.config import TIME_MAX_S, flag
 from inagg_host.io.futures import waiting
 
+from . import failures
 from .eager import eager_methods
 from .gpu.arrival import Arrival, refuse_capture
 from .options import BLOCKING_WAIT
@@ -83,6 +84,9 @@ class TensorWork(dist.Work):
             self._pending.result(min(timeout.total_seconds(), TIME_MAX_S) if timeout else None)
         except TimeoutError:
             raise AllReduceError(f"no result within the {timeout.total_seconds():g} s of wait") from None
+        except AllReduceError as error:
+            failures.note(error)
+            raise
         self._finish()
 
     def when_over(self, call: Callable[[BaseException | None], None]) -> None:
@@ -173,6 +177,8 @@ def _complete(
         pending.result()
         finish()
     except Exception as error:  # it belongs to whoever waits for the future
+        if isinstance(error, AllReduceError):
+            failures.note(error)
         raw.set_exception(error)
         return
     # A future that knows a device lets streams wait for what is on the current one now.

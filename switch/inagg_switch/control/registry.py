@@ -155,8 +155,8 @@ class Registry:
     # ---------------------------------------------------------------------------------- time and the switch
 
     def paused(self, now: float, seconds: float) -> None:
-        """For so long, until ``now``, this process did not run, as on a machine that was stopped or moved: it has heard
-        nobody, and silence while nobody listens is none."""
+        """Note that this process did not run for so long, until ``now``, as on a machine that was stopped or moved: it
+        has heard nobody, and silence while nobody listens is none."""
         for job in self.jobs:
             with self._one_job(now, job):
                 job.paused(now, seconds)

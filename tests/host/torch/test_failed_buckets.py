@@ -3,6 +3,7 @@ is right, or an error on all ranks, and never the average of different steps."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -17,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from inagg_host.compress import TopK
 from inagg_host.torch import InaggState, compressed, hook_state, inagg_hook
+from inagg_host.torch.hosts import HostAllReduce
 from inagg_host.torch.job import GroupJob
 
 STEPS, FAILS_IN = 6, 2
@@ -40,8 +42,9 @@ FAILS: dict[str, tuple[dict[str, Any], Callable[[], Any]]] = {
 }
 
 
-def gradients(how: str) -> list[float | None]:
-    """The first gradient after each step, None where there was an error."""
+def gradients(how: str, stops: bool = False) -> list[float | None]:
+    """The first gradient after each step, None where there was an error. ``stops``: with the first error of the sums,
+    and nobody leaves before all have had one."""
     options, fails = FAILS[how]
     group = dist.new_group(backend="gloo")  # in which ranks may be at different operations in the end
     model, found = DistributedDataParallel(torch.nn.Linear(100, 1), process_group=group), list[float | None]()
@@ -56,15 +59,43 @@ def gradients(how: str) -> list[float | None]:
                 found.append(float(model.module.weight.grad[0, 0]))
             except (RuntimeError, MemoryError):
                 found.append(None)
+                if stops and not here:
+                    break
+        if stops:
+            dist.barrier()
     return found
 
 
-@pytest.mark.parametrize("how", FAILS)
+@pytest.mark.parametrize("how", list(FAILS))
 def test_no_step_is_averaged_with_another(beside: World, how: str) -> None:
     right = [10.0 * step + 0.5 for step in range(STEPS)]
     for found in beside.run(gradients, how):
         assert found[:FAILS_IN] == pytest.approx(right[:FAILS_IN], rel=0.01)
         assert found[FAILS_IN:] == [None] * (STEPS - FAILS_IN)
+
+
+def gradients_of_a_host(how: str) -> tuple[list[float | None], float]:
+    """As `gradients`, and the seconds that this took."""
+    began_s = time.monotonic()
+    return gradients(how, stops=True), time.monotonic() - began_s
+
+
+HOSTS = {
+    "a host's values are not copied": lambda: patch.object(HostAllReduce, "_in_equal_parts", no_memory),
+    "of a host's rank before it begins": lambda: patch.object(GroupJob, "why_not", no_memory),
+}
+FAILS |= {how: ({"format": "fix32", "local_size": 2}, fails) for how, fails in HOSTS.items()}
+
+
+@pytest.mark.parametrize("how", HOSTS)
+def test_where_hosts_have_several_ranks_no_step_is_averaged_with_another_and_none_waits(
+    four_beside: World, how: str
+) -> None:
+    right = [10.0 * step + 1.5 for step in range(STEPS)]
+    for found, took_s in four_beside.run(gradients_of_a_host, how):
+        assert found[:FAILS_IN] == pytest.approx(right[:FAILS_IN], rel=0.01)
+        assert set(found[FAILS_IN:]) == {None}
+        assert took_s < 30.0, "half of the time limit"
 
 
 class FullDisk:

@@ -266,3 +266,9 @@ def pickled_size() -> int:
 
 def test_nothing_but_settings_is_pickled(beside: World) -> None:
     assert max(beside.run(pickled_size)) < 300
+
+
+@pytest.mark.parametrize("state", [None, InaggState])
+def test_a_state_that_is_none_is_refused_with_what_to_give(state: Any) -> None:
+    with pytest.raises(TypeError, match=r"register it as model.register_comm_hook\(InaggState\(\), inagg_hook\)"):
+        inagg_hook(state, None)  # type: ignore[arg-type]

@@ -107,6 +107,9 @@ class Group:
     def shutdown(self) -> None:
         self._rig.note("shut down")
 
+    def abort(self) -> None:
+        self._rig.note("aborted")
+
 
 class Scattering:
     """What Gloo gives for a reduce-scatter: memory to copy from is gone with it."""
