@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .jobs import GroupJobs
 
 NAMED_S, LOOK_S = 6.0, 0.05
-"""How long to wait for the switch's word, and how often to look. A killed process is given up after 2 s and has 2 more to
-come back, so the word comes 4.1 to 5 s after its end."""
+"""How long to wait for the switch's word, and how often to look. A killed process is given up after 2 s and has 2 more
+to come back, so the word comes 4.1 to 5 s after its end."""
 
 OF_CONNECTIONS = "gloo/transport"
 """Words that Gloo's errors have if a connection broke off, or brought nothing in time; not those of wrong arguments."""
