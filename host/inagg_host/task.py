@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +12,6 @@ from inagg_wire.scale import FloatType
 
 from .core.operation import Request
 from .io.futures import Work
-
-NOT_PLAIN = np.ma.MaskedArray | np.matrix
-"""Arrays that say of their elements, or of their shape, what a sum would not heed."""
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
 
@@ -41,7 +37,6 @@ def make_task(
     """The task to sum ``values``, of any shape, into ``out`` or in place. With ``pieces``, equal ones for as many
     ranks, it scatters: ``out`` gets the sums of number ``rank``, and may be the same memory there. Raises ValueError if
     that cannot be."""
-    _check_plain(values=values, out=out, contributed=contributed)
     target = values if out is None else out
     float_type = float_type or FLOAT_TYPES.get(values.dtype)
     if float_type is None or values.dtype != float_type.dtype:
@@ -49,11 +44,10 @@ def make_task(
             f"{values.dtype} cannot be summed in the network: give float16, float32 or float64, or bits of bfloat16 as "
             "uint16, with float_type=FloatType.BFLOAT16"
         )
-    if not (values.flags.c_contiguous and values.flags.aligned):
-        raise ValueError("the values are not contiguous and aligned: give np.array(values, order='C')")
-    if not (target.flags.c_contiguous and target.flags.aligned and target.flags.writeable):
-        raise ValueError("the sums need a contiguous, aligned array that may be written: give one with out=")
-    _check_divisor(divisor)
+    if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
+        raise ValueError("the arrays must be contiguous, and the one for the sums writable")
+    if divisor < 1:
+        raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
     if pieces is not None:
         _check_piece(values, target, pieces, rank)
     elif target.shape != values.shape or target.dtype != values.dtype:
@@ -78,19 +72,6 @@ def _flat(values: npt.NDArray[Any], target: npt.NDArray[Any], float_type: FloatT
     flat = values.reshape(-1)
     out = flat if target is values else target.reshape(-1)  # in place: one array to look at
     return Task(flat, out, float_type, divisor, target=target)
-
-
-def _check_plain(**arrays: Any) -> None:
-    """Raise ValueError if one of ``arrays`` is there, and no plain array."""
-    for name, array in arrays.items():
-        if array is not None and (not isinstance(array, np.ndarray) or isinstance(array, NOT_PLAIN)):
-            what = type(array).__name__
-            raise ValueError(f"{name}: {what} cannot be summed; give a numpy array, as np.asarray makes one")
-
-
-def _check_divisor(divisor: Any) -> None:
-    if not isinstance(divisor, numbers.Integral) or not 1 <= int(divisor) < 1 << 31:
-        raise ValueError(f"divisor {divisor!r}: give 1, or the number of workers for their mean")
 
 
 def _check_piece(values: npt.NDArray[Any], out: npt.NDArray[Any], pieces: int, rank: int) -> None:
