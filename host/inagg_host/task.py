@@ -37,6 +37,8 @@ def make_task(
     """The task to sum ``values``, of any shape, into ``out`` or in place. With ``pieces``, equal ones for as many
     ranks, it scatters: ``out`` gets the sums of number ``rank``, and may be the same memory there. Raises ValueError if
     that cannot be."""
+    if type(values) is not np.ndarray or (out is not None and type(out) is not np.ndarray):
+        _check_plain(values=values, out=out)
     target = values if out is None else out
     float_type = float_type or FLOAT_TYPES.get(values.dtype)
     if float_type is None or values.dtype != float_type.dtype:
@@ -46,8 +48,8 @@ def make_task(
         )
     if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
         raise ValueError("the arrays must be contiguous, and the one for the sums writable")
-    if divisor < 1:
-        raise ValueError(f"divisor {divisor}: give 1, or the number of workers for their mean")
+    if not hasattr(divisor, "__index__") or not 1 <= divisor < 1 << 31:
+        raise ValueError(f"divisor {divisor!r}: give 1, or the number of workers for their mean")
     if pieces is not None:
         _check_piece(values, target, pieces, rank)
     elif target.shape != values.shape or target.dtype != values.dtype:
@@ -72,6 +74,14 @@ def _flat(values: npt.NDArray[Any], target: npt.NDArray[Any], float_type: FloatT
     flat = values.reshape(-1)
     out = flat if target is values else target.reshape(-1)  # in place: one array to look at
     return Task(flat, out, float_type, divisor, target=target)
+
+
+def _check_plain(**arrays: Any) -> None:
+    """Raise ValueError unless those of ``arrays`` that are there are numpy's, and all their elements count."""
+    for name, array in arrays.items():
+        if array is not None and (not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray)):
+            what = type(array).__name__
+            raise ValueError(f"{name}: {what} cannot be summed; give a numpy array, as np.asarray makes one")
 
 
 def _check_piece(values: npt.NDArray[Any], out: npt.NDArray[Any], pieces: int, rank: int) -> None:

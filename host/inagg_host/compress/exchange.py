@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from inagg_host.core.failure import SAME_ORDER
 from inagg_host.errors import AllReduceError
+from inagg_host.gone import NAMED_S, wait_for_word
 from inagg_wire.formats import FORMATS
 from inagg_wire.scale import FloatType, refine_byte, scale_byte, unit
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("inagg")
 
-NAMED_S, LOOK_S = 4.0, 0.05
-"""How long to wait for the switch's word on a rank that is gone, which takes 2 s where a process has ended."""
 LENGTH_BYTES, TAG_BYTES = 4, 4
 NOT_FINITE = (1 << 8 * LENGTH_BYTES) - 1
 """The length of a vector in a gather that has infinities or NaN, which no compressor takes."""
@@ -221,10 +220,8 @@ class Exchange:
         try:
             return gather(message)
         except RuntimeError as error:
-            give_up_s = time.monotonic() + NAMED_S
-            while self._sums.failure is None and time.monotonic() < give_up_s:
-                time.sleep(LOOK_S)
-            named = f"{failure}; then " if (failure := self._sums.failure) is not None else ""
+            failure = wait_for_word(lambda: self._sums.failure, time.monotonic() + NAMED_S)
+            named = "" if failure is None else f"{failure}; then "
             raise AllReduceError(f"{named}gathering compressed vectors failed: {error}") from error
 
     def _frame(self, compressor: Compressor, vector: _Vector) -> bytes:

@@ -240,7 +240,7 @@ class Network:
         def stop() -> None:
             self.transport.pause()
             positions.extend(self.engine.positions)
-            ready.set()
+            ready.set()  # nothing is taken from now on
 
         self.transport.post(stop)
         while not ready.wait(DEADLINES_EVERY_S):

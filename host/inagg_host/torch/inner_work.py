@@ -1,5 +1,4 @@
-"""Works of the inner group whose errors say who is gone: Gloo fails as soon as a rank is, and names nobody; the switch
-names it some seconds later."""
+"""Works of the inner group whose errors say who is gone."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from inagg_host.errors import AllReduceError
+from inagg_host.gone import NAMED_S, wait_for_word
 
 from . import failures
 from .eager import eager, eager_methods
@@ -21,10 +21,6 @@ from .work import NO_TIMEOUT
 
 if TYPE_CHECKING:
     from .jobs import GroupJobs
-
-NAMED_S, LOOK_S = 6.0, 0.05
-"""How long to wait for the switch's word, and how often to look. A killed process is given up after 2 s and has 2 more
-to come back, so the word comes 4.1 to 5 s after its end."""
 
 OF_CONNECTIONS = "gloo/transport"
 """Words that Gloo's errors have if a connection broke off, or brought nothing in time; not those of wrong arguments."""
@@ -45,21 +41,22 @@ class Names:
         nobody who is gone. Waits for the switch's word for `NAMED_S` from the group's first error, not for each."""
         if OF_CONNECTIONS not in str(error):
             return None
-        failure = self._word()
+        if self._until_s is None:
+            self._until_s = time.monotonic() + NAMED_S
+        failure = wait_for_word(self._failure, self._until_s, self._listening)
+        if failure is not None and failures.is_own(failure):
+            failure = None
         named = None if failure is None else AllReduceError(f"{failure}; the inner group says: {error}")
         failures.note(named or error)
         return named
 
-    def _word(self) -> AllReduceError | None:
-        if self._until_s is None:
-            self._until_s = time.monotonic() + NAMED_S
-        while (jobs := self._jobs()) is not None:
-            failure = jobs.failure
-            if failure is not None or not jobs.listening or time.monotonic() >= self._until_s:
-                return None if failure is None or failures.is_own(failure) else failure
-            del jobs  # or a group that is destroyed meanwhile would stay
-            time.sleep(LOOK_S)
-        return None
+    # Nothing here keeps the jobs while it waits: a group may be destroyed meanwhile.
+
+    def _failure(self) -> AllReduceError | None:
+        return None if (jobs := self._jobs()) is None else jobs.failure
+
+    def _listening(self) -> bool:
+        return (jobs := self._jobs()) is not None and jobs.listening
 
 
 def on_cpu(arguments: tuple[Any, ...]) -> bool:

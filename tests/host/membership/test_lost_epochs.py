@@ -125,6 +125,36 @@ def test_an_epoch_that_ends_before_its_rank_has_begun_it_is_lost_all_the_same(
         rank.close()
 
 
+def test_a_loss_before_the_new_epoch_has_begun_here_begins_no_other(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank would join again as of the epoch before, and go back to blocks that are no more."""
+    with AllReduce(switch=switch.control, rank=0, workers=1, job="early") as all_reduce:
+        network, begun = network_of(all_reduce), list[str]()
+        join, post, aside = network._session.join, network.transport.post, network._aside
+
+        def joined(*arguments: Any, **options: Any) -> Epoch:
+            epoch = join(*arguments, **options)
+            monkeypatch.setattr(network.transport, "post", late)
+            return epoch
+
+        def late(call: Callable[[], None]) -> None:
+            network._on_loss(Loss("too early"))
+            post(call)
+
+        def noted(name: str, call: Callable[[], None]) -> None:
+            begun.append(name)
+            aside(name, call)
+
+        monkeypatch.setattr(network._session, "join", joined)
+        monkeypatch.setattr(network, "_aside", noted)
+        lose_epoch(all_reduce)
+        wait_for(lambda: all_reduce.counters.epochs == 2)
+        monkeypatch.undo()
+        assert begun == ["inagg-rejoin"]
+        assert (all_reduce.submit(np.ones(100, np.float32)).result(PATIENCE_S) == 1).all()
+
+
 class Loses(LinkAround):
     """A link that loses what is sent for the first slot that it sees."""
 

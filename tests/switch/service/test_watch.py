@@ -62,7 +62,7 @@ def test_the_log_names_ranks_in_a_few_words(switch: Serving) -> None:
     missing = sorted(line["missing"] for line in log if line["event"] == "member_joined")
     assert len(missing) == 5
     assert missing[0] == "no rank"
-    assert all(words.startswith("rank") and len(words) <= len("ranks 0, 2, 4") for words in missing[1:])
+    assert all(words.startswith("rank") and len(words) <= len("ranks 0-1, 3-4") for words in missing[1:])
 
 
 def test_a_member_whose_watch_breaks_off_is_given_up_soon_and_one_that_ends_its_own_after_leaving_is_not(
