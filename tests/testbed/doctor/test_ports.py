@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tests.switch.service.certificates import Authority
@@ -30,11 +32,21 @@ def bound(kind: socket.SocketKind) -> socket.socket:
     return sock
 
 
+def bindable(port: int) -> bool:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(socket.AF_INET, kind) as sock:
+            try:
+                sock.bind(("", port))
+            except OSError:
+                return False
+    return True
+
+
 @pytest.fixture
 def free() -> int:
-    """A port, of TCP and most likely of UDP."""
-    with bound(socket.SOCK_STREAM) as sock:
-        return int(sock.getsockname()[1])
+    """A port, of TCP and of UDP, below those that Linux gives to whoever names none: tests beside this one take those."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    return next(port for port in random.sample(range(1024, lowest), 100) if bindable(port))
 
 
 @pytest.fixture(scope="module")
