@@ -22,7 +22,7 @@ from inagg_wire.scale import FloatType
 
 from .codec import Job
 from .codec.staging import Codec
-from .config import Config, ConfigError, ConfigOptions
+from .config import Config, ConfigError, ConfigOptions, refuse_unknown
 from .core import Engine
 from .core.reconcile import InnerGroup
 from .errors import CLOSED_JOINING, CLOSED_SUMMING, FORKED, AllReduceError, again, over_text
@@ -72,6 +72,7 @@ class AllReduce:
         """``inner``: for the policy "fallback", a group that nothing else uses. ``wrap_link`` may put something around
         the sockets, such as `inagg_link.fault_link.FaultLink`. ``failure_channel``, if ranks have one, keeps them from
         waiting for a rank that cannot join."""
+        refuse_unknown(options, AllReduceOptions.__annotations__)
         self.config = Config.from_environment(**options)
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(

@@ -6,7 +6,7 @@ import difflib
 import ipaddress
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Integral, Real
@@ -16,7 +16,7 @@ from inagg_link.addresses import SettingsError, split_address
 from inagg_wire.errors import AdmissionError
 from inagg_wire.formats import WORKERS_MAX, JobFormat, admit, job_format
 from inagg_wire.layout import UDP_PAYLOAD_BYTES_MAX
-from inagg_wire.names import NAME_CHARS_MAX
+from inagg_wire.names import NAME_CHARS_MAX, shortened
 from inagg_wire.variables import misspelt
 
 from .nickname import script_name
@@ -89,9 +89,9 @@ class Config:
     rank: int
     workers: int
     job: str = "default"
-    """The job's name on the switch. From the environment: if none is given, the script's (`train` of train.py), and
-    this where there is no script. Two trainings at once need two names: also two of one script, which would else be
-    taken for one."""
+    """The job's name on the switch, of 1 to 64 characters. From the environment: if none is given, the script's
+    (`train` of train.py), and this where there is no script. Two trainings at once need two names: also two of one
+    script, which would else be taken for one."""
     format: str = "nat8"
     """nat8, nat8-reencode, nat4, nat4-reencode, nat4-nat8, tern, dith8, dith8-exact or fix32."""
     lanes: int | None = None
@@ -158,6 +158,10 @@ class Config:
             raise ConfigError(f"rank {self.rank} of {self.workers} workers: ranks go from 0 to {self.workers - 1}")
         if not self.job.isprintable():  # the switch says what else is no name; this could not be sent
             raise ConfigError(f"job {self.job!r} (INAGG_JOB): give letters, digits and any of ._:/-")
+        if not 1 <= len(self.job) <= NAME_CHARS_MAX:
+            raise ConfigError(
+                f"job {self.job!r} (INAGG_JOB) has {len(self.job):,} characters: give a name of 1 to {NAME_CHARS_MAX}"
+            )
         if self.policy not in POLICIES:
             raise ConfigError(f"{named('policy')} is {self.policy!r}: choose {' or '.join(POLICIES)}")
         for name in ("timeout_s", "join_timeout_s", "reconnect_s"):
@@ -198,6 +202,7 @@ class Config:
         """
         if environ is os.environ:
             _warn_of_misspelt()
+        refuse_unknown(options, VARIABLES)
         given: Mapping[str, object] = options
         values: dict[str, Any] = {}
         for field in fields(cls):
@@ -206,9 +211,7 @@ class Config:
                 values[field.name] = given[field.name]
             elif text := environ.get(variable):
                 values[field.name] = read(variable, text, str(field.type))
-        values.setdefault("job", script_name(UNNAMED_JOB, NAME_CHARS_MAX))
-        for name in sorted(given.keys() - VARIABLES.keys()):
-            raise ConfigError(f"no such option: {name}. {near_or_all(name, VARIABLES)}")
+        values.setdefault("job", shortened(script_name(UNNAMED_JOB), NAME_CHARS_MAX))
         for name in ("switch", "rank", "workers"):
             if name not in values:
                 raise ConfigError(f"no {name}: pass it, or set {VARIABLES[name]}")
@@ -261,10 +264,13 @@ VARIABLES = {
 assert next(field.default for field in fields(Config) if field.name == "job") == UNNAMED_JOB
 
 
-def near_or_all(name: str, options: Iterable[str]) -> str:
-    """A sentence: which of ``options`` was perhaps meant by ``name``, or all that there are."""
-    near = difflib.get_close_matches(name, options, 1)
-    return f"Did you mean {near[0]}?" if near else f"There are {', '.join(options)}"
+def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `ConfigError` if something ``given`` is the name of none of the ``known`` options. It says which was
+    perhaps meant, or all that there are."""
+    for name in sorted(set(given).difference(known)):
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}"
+        raise ConfigError(f"no such option: {name}. {hint}")
 
 
 @cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy.typing as npt
 
 CLOSED_JOINING: Final = "closed while joining"
 CLOSED_SUMMING: Final = "closed before the sums were there"
@@ -32,6 +34,11 @@ def brief(text: str) -> str:
     lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
     said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     return said if len(said) <= BRIEF_CHARS else f"{said[: BRIEF_CHARS - 4]} ..."
+
+
+def array_text(array: npt.NDArray[Any]) -> str:
+    """An array as an error names it."""
+    return f"{array.dtype} of shape {array.shape} with strides of {array.strides} bytes"
 
 
 def over_text(job: str, cause: str = "") -> str:

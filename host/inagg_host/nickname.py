@@ -31,20 +31,17 @@ NUMBERS: Final = 1000
 """With both words some 17 million names: of 100 jobs of one script at once on a switch, with one chance in 3,000 two
 draw the same, and the second is refused as one whose ranks have joined already."""
 
-SCRIPT_CHARS_MAX: Final = 24
-"""Longest part of a script's name where a nickname follows."""
-
 
 def nickname() -> str:
     """A name such as ``mint-otter-417``. Drawn: one rank draws it for all."""
     return f"{secrets.choice(FIRST)}-{secrets.choice(SECOND)}-{secrets.randbelow(NUMBERS)}"
 
 
-def script_name(default: str, chars_max: int = SCRIPT_CHARS_MAX) -> str:
-    """Name of what this process runs, in characters that a job's may have, at most ``chars_max``: that of its file, of
-    its folder for a package that is run; ``default`` where it is no file, as in an interactive interpreter. Processes
-    that `multiprocessing` has started have their parent's."""
+def script_name(default: str) -> str:
+    """Name of what this process runs, in characters that a job's may have: that of its file, of its folder for a
+    package that is run; ``default`` where it is no file, as in an interactive interpreter. Processes that
+    `multiprocessing` has started have their parent's."""
     path = Path(sys.argv[0] if sys.argv else "")
     name = path.parent.name if path.stem == "__main__" else path.stem
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:chars_max]  # it begins with a letter or digit
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")  # it begins with a letter or digit
     return name if path.suffix == ".py" and name else default

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from inagg_wire.scale import FloatType
 
 from .core.operation import Request
+from .errors import array_text
 from .io.futures import Work
 
 FLOAT_TYPES = {t.dtype: t for t in FloatType if t is not FloatType.BFLOAT16}
@@ -46,8 +47,11 @@ def make_task(
             f"{values.dtype} cannot be summed in the network: give float16, float32 or float64, or bits of bfloat16 as "
             "uint16, with float_type=FloatType.BFLOAT16"
         )
-    if not (values.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable):
-        raise ValueError("the arrays must be contiguous, and the one for the sums writable")
+    _check_contiguous("values", values)
+    if out is not None:
+        _check_contiguous("out", out)
+    if not target.flags.writeable:
+        raise ValueError(_read_only("values" if out is None else "out", target))
     if not hasattr(divisor, "__index__") or not 1 <= divisor < 1 << 31:
         raise ValueError(f"divisor {divisor!r}: give 1, or the number of workers for their mean")
     if pieces is not None:
@@ -57,8 +61,10 @@ def make_task(
     if contributed is not None:
         if pieces is not None:
             raise ValueError("what a rank contributes to a reduce-scatter is not known: give no contributed")
-        if not (contributed.flags.c_contiguous and contributed.flags.writeable):
-            raise ValueError("the array for what is contributed must be contiguous and writable")
+        _check_plain(contributed=contributed)
+        _check_contiguous("contributed", contributed)
+        if not contributed.flags.writeable:
+            raise ValueError(_read_only("contributed", contributed))
         if (contributed.shape, contributed.dtype) != (values.shape, values.dtype):
             raise ValueError(
                 f"contributed is {contributed.dtype} {contributed.shape}, the values are {values.dtype} {values.shape}"
@@ -84,6 +90,17 @@ def _check_plain(**arrays: Any) -> None:
             raise ValueError(f"{name}: {what} cannot be summed; give a numpy array, as np.asarray makes one")
 
 
+def _check_contiguous(name: str, array: npt.NDArray[Any]) -> None:
+    """Raise ValueError unless the elements of ``array``, the argument ``name``, lie one after the other."""
+    if not array.flags.c_contiguous:
+        what = f"np.ascontiguousarray({name}) is a copy that is" if name == "values" else "np.empty makes one that is"
+        raise ValueError(f"{name} is {array_text(array)}, which is not contiguous: {what}")
+
+
+def _read_only(name: str, array: npt.NDArray[Any]) -> str:
+    return f"{name} is {array_text(array)}, which is read-only: give an array that is writable, as a copy is"
+
+
 def _check_piece(values: npt.NDArray[Any], out: npt.NDArray[Any], pieces: int, rank: int) -> None:
     """Raise ValueError unless ``out`` can take piece number ``rank`` of ``values``."""
     if out.dtype != values.dtype or out.size * pieces != values.size:
@@ -107,12 +124,12 @@ def make_staged_task(elements: int, float_type: FloatType, divisor: int, pieces:
 
 def make_max_task(values: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Task:
     """The task to take the maxima of bytes over all ranks, into ``out`` or in place. Raises as `make_task`."""
+    _check_plain(values=values, out=out)
     target = values if out is None else out
-    for array in (values, target):
-        if array.dtype != np.uint8 or array.shape != values.shape or not array.flags.c_contiguous:
-            raise ValueError(
-                f"{array.dtype} of shape {array.shape}: maxima are of bytes, in contiguous arrays of one shape"
-            )
+    for name, array in (("values", values), ("out", target)):
+        if array.dtype != np.uint8 or array.shape != values.shape:
+            raise ValueError(f"{name} is {array_text(array)}: maxima are of bytes, in arrays of one shape")
+        _check_contiguous(name, array)
     if not target.flags.writeable:
-        raise ValueError("the array for the maxima must be writable")
+        raise ValueError(_read_only("values" if out is None else "out", target))
     return _flat(values, target, None)

@@ -32,7 +32,7 @@ _ETHERTYPES = {b"\x08\x00": 4, b"\x86\xdd": 6}
 
 
 class CaptureError(ValueError):
-    """The file is not a capture that `read_capture` reads, or it ends within a record."""
+    """The file is not a capture that `read_capture` reads, or it ends within a record, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,10 @@ def read_capture(path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:
         raw.seek(0)
         try:
             yield from _read(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if compressed else raw, path)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CaptureError(f"{path}: ends within what is compressed ({error})") from None
+        except EOFError:
+            raise CaptureError(f"{path}: ends within what is compressed") from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise CaptureError(f"{path}: what is compressed is damaged ({error})") from None
 
 
 def _read(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[CapturedDatagram]:

@@ -109,6 +109,29 @@ def test_a_name_that_cannot_be_sent_is_refused(job: str) -> None:
         config(job=job)
 
 
+@pytest.mark.parametrize("job", ["a" * 65, ""], ids=len)
+def test_a_name_of_more_or_fewer_characters_than_a_switch_takes_is_refused(job: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^job '{job}' \(INAGG_JOB\) has {len(job)} characters: .* 1 to 64$"):
+        config(job=job)
+
+
+def test_the_longest_name_is_taken() -> None:
+    assert config(job="a" * 64).job == "a" * 64
+
+
+def test_a_job_that_is_named_after_a_script_of_a_long_name_can_be_told_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = []
+    for last in "xy":
+        monkeypatch.setattr("sys.argv", ["/somewhere/" + "a" * 70 + last + ".py"])
+        found = Config.from_environment({"INAGG_SWITCH": "127.0.0.1:9", "RANK": "0", "WORLD_SIZE": "1"})
+        names.append(found.job)
+    assert [len(name) for name in names] == [64, 64]
+    assert names[0] != names[1]
+    assert names[0].startswith("a" * 50)
+
+
 @pytest.mark.parametrize(
     ("rank", "workers", "why"),
     [(2, 2, "ranks go from 0 to 1"), (-1, 2, "ranks go from 0 to 1"), (0, 0, "WORLD_SIZE"), (0, 1 << 20, "WORLD_SIZE")],

@@ -7,8 +7,9 @@ comment is of no use (``warn_unused_ignores``, which is part of ``strict``).
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from datetime import timedelta
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -53,13 +54,46 @@ def test_a_name_of_no_option_is_refused_by_mypy_and_with_what_is_near() -> None:
         settled(Options(switch="127.0.0.1:9", fromat="nat4"))  # type: ignore[call-arg]
 
 
-def test_an_option_of_the_hook_is_checked_by_mypy() -> None:
-    """At run time it is when there is a process group."""
-    state = InaggState(fromat="nat4", switch="127.0.0.1:9")  # type: ignore[call-arg]
-    assert state.options["fromat"] == "nat4"
-    assert InaggState(format="nat4", min_bytes=0, local_size="auto").options["format"] == "nat4"
-    with pytest.raises(AssertionError, match="init_process_group"):
+def test_an_option_of_the_hook_is_checked_by_mypy_and_when_it_is_given() -> None:
+    with pytest.raises(ConfigError, match=r"^no such option: fromat\. Did you mean format\?$"):
+        InaggState(fromat="nat4", switch="127.0.0.1:9")  # type: ignore[call-arg]
+    state = InaggState(format="nat4", min_bytes=0, local_size="auto")
+    assert state.options["format"] == "nat4"
+    with pytest.raises(ConfigError, match=r"^no such option: formats\. Did you mean format\?$"):
         state.use(None, formats="nat4")  # type: ignore[call-arg]
+    assert state.options["format"] == "nat4"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("min_byte", "min_bytes"),
+        ("localsize", "local_size"),
+        ("compresor", "compressor"),
+        ("processgroup", "process_group"),
+    ],
+)
+def test_options_that_are_the_hooks_own_or_of_groups_are_near_too(name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^no such option: {name}\. Did you mean {near}\?$"):
+        InaggState(**{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_like_none_is_answered_with_all_that_may_be_given_there() -> None:
+    def told(call: Callable[..., object]) -> set[str]:
+        with pytest.raises(ConfigError, match=r"^no such option: zzz\. There are ") as caught:
+            call(zzz=1)
+        return set(str(caught.value).partition("There are ")[2].split(", "))
+
+    def resolved(**options: Any) -> object:
+        return settled(Options(**options))
+
+    def parameters(made: type) -> set[str]:
+        return {p.name for p in inspect.signature(made).parameters.values() if p.kind is not p.VAR_KEYWORD}
+
+    of_groups = set(get_type_hints(GroupOptions))
+    assert told(resolved) == of_groups
+    assert told(InaggState) == of_groups | parameters(InaggState)
+    assert told(AllReduce) == told(TensorAllReduce) == set(get_type_hints(AllReduceOptions))
 
 
 def test_a_value_of_another_type_is_refused_by_mypy_and_with_what_it_should_be() -> None:
@@ -70,6 +104,8 @@ def test_a_value_of_another_type_is_refused_by_mypy_and_with_what_it_should_be()
 def test_rank_and_workers_are_no_options_of_a_group() -> None:
     with pytest.raises(ConfigError, match="rank is the process group's"):
         settled(Options(switch="127.0.0.1:9", rank=0))  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="workers is the process group's"):
+        InaggState(switch="127.0.0.1:9", workers=2)  # type: ignore[call-arg]
 
 
 def test_what_configure_takes_is_checked_by_mypy() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import struct
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,16 +72,34 @@ def test_a_capture_whose_name_ends_with_gz_is_compressed(tmp_path: Path) -> None
 
 
 def test_a_compressed_capture_is_whole_before_it_is_closed(tmp_path: Path) -> None:
-    """As after a crash; what is behind it is an error that says so."""
+    """As after a crash."""
     network, path = MemoryNetwork(), tmp_path / "run.pcap.gz"
     other = network.link(OTHER)
     with CaptureLink(network.link(ONE), path) as link:
         link.send(Batch(random_data(3, 21), 21, other.address))
         cut = path.read_bytes()
     path.write_bytes(cut)
+    assert len(list(read_capture(path))) == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: data[:-1], "ends within what is compressed"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), r"what is compressed is damaged \(Incorrect length"),
+        (lambda data: data + b"more", r"what is compressed is damaged \(Not a gzipped file"),
+    ],
+    ids=["cut", "changed", "longer"],
+)
+def test_damage_behind_the_last_datagram_of_a_compressed_capture_is_an_error(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    path = tmp_path / "run.pcap.gz"
+    capture(path)
+    path.write_bytes(damage(path.read_bytes()))
     found = read_capture(path)
-    assert len([next(found) for _ in range(3)]) == 3
-    with pytest.raises(CaptureError, match="ends within what is compressed"):
+    assert len([next(found) for _ in range(5)]) == 5
+    with pytest.raises(CaptureError, match=message):
         next(found)
 
 
@@ -184,11 +202,13 @@ def test_a_disk_that_is_full_ends_the_capture_with_a_whole_record_and_not_the_li
             link.note(b"too late")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    kept = read_until_cut(path)
+    kept = [datagram.payload for datagram in read_capture(path)]
     assert kept == [random_data(1, 1000, seed).tobytes() for seed in range(len(kept))]
     assert link.not_captured == 20 - len(kept)
     assert 8 <= len(kept) <= 9
     assert [record.message for record in caplog.records] == [f"{path}: File too large; nothing more is recorded there"]
+    append_note(path, b"when there is room again", TIME_NS)
+    assert [datagram.payload for datagram in read_capture(path)] == [*kept, b"when there is room again"]
 
 
 @pytest.mark.parametrize("name", ["run.pcap", "run.pcap.gz"])
@@ -198,14 +218,6 @@ def test_a_disk_that_is_full_from_the_first_leaves_no_file_open(tmp_path: Path, 
     with pytest.raises(OSError, match="No space left") as _kept:  # with the link, or that would be collected
         CaptureLink(MemoryNetwork().link(ONE), path)
     assert "/dev/full" not in {os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()}
-
-
-def read_until_cut(path: Path) -> list[bytes]:
-    """The payloads of a capture that ends with a whole record, but, if it is compressed, without what gzip adds."""
-    found: list[bytes] = []
-    with pytest.raises(CaptureError, match="ends within what is compressed") if path.suffix == ".gz" else nullcontext():
-        found.extend(datagram.payload for datagram in read_capture(path))
-    return found
 
 
 def test_what_the_kernel_did_not_accept_is_not_captured(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

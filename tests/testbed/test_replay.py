@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import resource
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,17 @@ from inagg_switch.software.recording import (
     encode_note,
 )
 from inagg_testbed.replay.cli import replay
-from inagg_testbed.replay.recording import Bind, End, Received, RecordingError, Sent, events
+from inagg_testbed.replay.recording import (
+    Bind,
+    End,
+    Received,
+    RecordingError,
+    Run,
+    Sent,
+    add_note,
+    events,
+    why_not_whole,
+)
 from inagg_wire.formats import FORMATS
 from inagg_wire.layout import Op
 
@@ -197,6 +208,55 @@ def test_a_recording_that_became_full_is_compared_as_far_as_it_goes(tmp_path: Pa
     status, lines = run(path)
     assert status == 0
     assert not any(line["whole"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["run.pcap", "run.pcap.gz"])
+def test_damage_behind_the_end_of_a_recording_is_told(tmp_path: Path, name: str) -> None:
+    """Such as where the note of its run is: the end had been noted before."""
+    path = tmp_path / name
+    record(path)
+    assert why_not_whole(path) is None
+    with path.open("ab") as file:
+        file.write(b"half a note")
+    why = why_not_whole(path)
+    assert why is not None
+    assert "ends within the header" in why or "what is compressed is damaged" in why
+    status, lines = run(path)
+    assert status == 0
+    assert not any(line["whole"] for line in lines)
+    assert str(path) in CliRunner().invoke(replay, [str(path), "--core", "fast"], standalone_mode=False).output
+
+
+def test_a_recording_that_became_full_and_was_damaged_says_both(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    world = World(path, make_binding(n=2), max_bytes=600)
+    world.send_blocks(0, 4)
+    world.close()
+    with path.open("ab") as file:
+        file.write(b"half a note")
+    why = why_not_whole(path)
+    assert why is not None
+    assert "no room; " in why
+    assert why.endswith("ends within the header of a record")
+
+
+@pytest.mark.parametrize("name", ["run.pcap", "run.pcap.gz"])
+def test_a_recording_whose_disk_was_full_keeps_the_note_of_its_run(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # more is an error, as on a disk that is full
+    try:
+        world = World(path, make_binding(n=2))
+        for block in range(0, 400, 4):
+            world.send_blocks(block, 4)
+        world.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    add_note(path, {"command": ["train"], "summary": "a testbed"})
+    *_, ran, end = events(path)
+    assert isinstance(ran, Run)
+    assert ran.fields["summary"] == "a testbed"
+    assert end == End(False, 0, "the switch was killed, or its disk was full")
 
 
 def test_jobs_and_their_seeds_are_kept(tmp_path: Path) -> None:

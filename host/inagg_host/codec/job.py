@@ -12,6 +12,7 @@ from inagg_wire.formats import Family, JobFormat, admit
 from inagg_wire.layout import HEADER_BYTES, LANE_BITS, LANE_COUNT_MAX, Encoding, datagram_bytes, payload_bytes
 from inagg_wire.scale import SCALE_BIAS, FloatType, unit
 
+from ..errors import array_text
 from .coding import Coding, Fixed, Linear, Natural
 
 Bits = npt.NDArray[Any]  # uint16, uint32 or uint64
@@ -105,6 +106,11 @@ class Job:
         take: one-dimensional, contiguous, aligned, of the float type in the machine's byte order."""
         if values.dtype != self.dtype:
             raise ValueError(f"{values.dtype} values, not {self.dtype} ({self.float_type.name.lower()})")
-        if values.ndim != 1 or not values.flags.c_contiguous or not values.flags.aligned:
-            raise ValueError("values must be one-dimensional, contiguous and aligned")
+        if values.ndim != 1 or not values.flags.c_contiguous:
+            raise ValueError(f"values must be one-dimensional and contiguous, not {array_text(values)}")
+        if not values.flags.aligned:  # which np.ascontiguousarray leaves as it is
+            raise ValueError(
+                f"values are {array_text(values)}, not aligned to {values.dtype.alignment} bytes in memory: give a "
+                "copy, which is (.copy(), or .clone() of a tensor)"
+            )
         return values.view(self.unsigned)

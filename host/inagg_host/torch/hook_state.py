@@ -30,11 +30,14 @@ from .checkpoint import load, save
 from .compressed import Apart, CompressedSums, Compression, choose, with_format
 from .inner import ArrayGroup, collect, timeout_of
 from .job import GroupJob
-from .options import GroupOptions, option, with_local_size
+from .options import GroupOptions, check_names, option, with_local_size
 from .scalar_log import GradientSample, ScalarLog, Writer
 from .work import finished
 
 log = logging.getLogger("inagg")
+
+OWN = ("process_group", "timeout", "compressor", "plain")
+"""Arguments of `InaggState` beside the options of its job."""
 
 
 class InaggState:
@@ -75,6 +78,7 @@ class InaggState:
         compressed but averaged exactly by the process group, such as those of the last layer. ``options``: as
         `Options`. Raises `ConfigError` or `AllReduceError`.
         """
+        check_names(options, *OWN)
         if not isinstance(timeout, timedelta | None):
             raise ConfigError(f"timeout is {timeout!r}: give a datetime.timedelta, as torch.distributed takes it")
         self.plain = tuple(plain)
@@ -107,6 +111,7 @@ class InaggState:
         compressor has no memory, it is added to their next gradients. Counters begin anew, but for what went to the
         inner group. Raises as the constructor; bad options change nothing.
         """
+        check_names(options, "compressor")
         chosen, merged = choose(compressor), {**self.options, **options}
         elsewhere = self._elsewhere()
         new = self._make_job(chosen, merged)

@@ -24,7 +24,7 @@ from inagg_host.config import ConfigError
 from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
-from inagg_wire.names import NAME_CHARS_MAX
+from inagg_wire.names import NAME_CHARS_MAX, shortened
 
 from . import failures
 from .cuda import FLOAT_TYPES
@@ -44,6 +44,9 @@ NO_ROOM = "no room for job"
 
 PLACE_CHARS_MAX = len(".999")
 """Most characters that are added for the jobs of a host's ranks."""
+
+LABEL_CHARS = 20
+"""So much of a long name of a group stays, however long that of the job is."""
 
 
 class GroupJob:
@@ -264,11 +267,11 @@ class GroupJob:
 
 def _job_name(base: str, label: str) -> str:
     """A name that no other job has; what people need to recognise it comes first. The group is named where there may
-    be several."""
-    nick = nickname()
-    name = f"{base[: NAME_CHARS_MAX - PLACE_CHARS_MAX - len(nick) - 1]}-{nick}"
-    text = name if label in ONLY_LABELS else f"{name}/{label}"
-    return re.sub(r"[^A-Za-z0-9._:/-]", "_", text)[: NAME_CHARS_MAX - PLACE_CHARS_MAX]
+    be several. What is too long of either is shortened."""
+    nick, room = nickname(), NAME_CHARS_MAX - PLACE_CHARS_MAX
+    place = "" if label in ONLY_LABELS else "/" + label
+    name = f"{shortened(base, room - len(nick) - 1 - min(len(place), LABEL_CHARS))}-{nick}"
+    return re.sub(r"[^A-Za-z0-9._:/-]", "_", name + shortened(place, room - len(name)))
 
 
 def _name(op: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Unpack
@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from torch._C._distributed_c10d import Backend
 
 from inagg_host.compress.base import is_whole
-from inagg_host.config import VARIABLES, Config, ConfigError, JobOptions, flag, format_of, read
+from inagg_host.config import VARIABLES, Config, ConfigError, JobOptions, flag, format_of, read, refuse_unknown
 from inagg_host.nickname import script_name
 
 MIN_BYTES = "INAGG_MIN_BYTES"
@@ -34,6 +34,9 @@ REJOIN_LIMIT_S = 10.0
 """Unless it is said otherwise. A process on a machine that is gone cannot come back into its process group, and whoever
 starts it again (torchrun on another node) waits for the error of the others. For one whose network has failed this is
 long."""
+
+SCRIPT_CHARS_MAX = 24
+"""Longest part of a script's name, which a nickname follows."""
 
 _configured: dict[str, Any] = {}
 
@@ -113,6 +116,7 @@ def resolve_options(
     ``timeout_s`` or INAGG_TIMEOUT says otherwise. Raises `ConfigError`.
     """
     options = {**_configured, **{name: value for name, value in given.items() if value is not None}}
+    check_names(options)
     min_bytes = options.pop("min_bytes", None)
     if min_bytes is None:
         min_bytes = _int(MIN_BYTES, DEFAULT_MIN_BYTES)
@@ -124,11 +128,8 @@ def resolve_options(
         options["rejoin_limit_s"] = REJOIN_LIMIT_S
     scattered = options.pop("reduce_scatter_format", None) or os.environ.get(REDUCE_SCATTER_FORMAT) or None
     local_size = _local_size(options.pop("local_size", None), workers)
-    for mine in ("rank", "workers"):
-        if mine in options:
-            raise ConfigError(f"{mine} is the process group's and cannot be an option")
     if not option("job", options):
-        options["job"] = script_name("torch")
+        options["job"] = script_name("torch")[:SCRIPT_CHARS_MAX]
     host, hosts = rank // local_size, workers // local_size
     config = Config.from_environment(**{**options, "rank": host, "workers": hosts})
     limit_s = timeout.total_seconds()
@@ -147,6 +148,15 @@ def resolve_options(
         scattered = format_of("reduce_scatter_format", scattered, REDUCE_SCATTER_FORMAT).name
     flag(BLOCKING_WAIT)  # it counts later, for each sum: an error is to come here, and on all ranks
     return Settings(int(min_bytes), local_size, flag("INAGG_SUMMARY"), config, scattered or config.format)
+
+
+def check_names(options: Collection[str], *others: str) -> None:
+    """Raise `ConfigError` if one of ``options`` is the name of none of a group; whoever gave them can give ``others``,
+    too."""
+    for mine in ("rank", "workers"):
+        if mine in options:
+            raise ConfigError(f"{mine} is the process group's and cannot be an option")
+    refuse_unknown(options, (*others, *GroupOptions.__annotations__))
 
 
 def with_local_size(options: dict[str, Any], ranks: Sequence[int]) -> dict[str, Any]:

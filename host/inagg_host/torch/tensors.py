@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -89,8 +89,8 @@ class TensorAllReduce:
         turn = self.arrays.take_turn() if turn is None else turn
         result = tensor if out is None else out
         check(tensor, result, self.arrays.config.workers if scatter else 1)
-        if contributed is not None and tensor.device.type in self._platforms:
-            raise ValueError("what a rank contributes is known of CPU tensors alone: give no contributed")
+        if contributed is not None:
+            _check_contributed(contributed, tensor, self._platforms)
         tensor, target = tensor.detach(), result.detach()
         if divide_first:
             tensor, divisor = tensor / divisor, 1
@@ -198,6 +198,11 @@ class TensorAllReduce:
 
 def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
     """Raise ValueError unless ``tensor`` can be summed into ``target``, or one of several equal ``pieces`` of it."""
+    for name, given in (("tensor", tensor), ("out", target)):
+        if not hasattr(given, "layout"):
+            raise ValueError(
+                f"{name}: {type(given).__name__} cannot be summed; give a tensor, as torch.as_tensor makes one"
+            )
     if any(type(given) is not torch.Tensor and hasattr(given, "to_local") for given in (tensor, target)):
         raise ValueError(
             "a DTensor cannot be summed in the network, as its parts lie on several ranks: give what this rank has of "
@@ -216,10 +221,7 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
     shape = target.shape if pieces > 1 else tensor.shape
     kind = shape, tensor.dtype, tensor.device
     if target is not tensor and (target.shape, target.dtype, target.device) != kind:
-        raise ValueError(
-            f"out is {target.dtype} {tuple(target.shape)}, the values are {tensor.dtype} {tuple(tensor.shape)}, or "
-            "they are on different devices"
-        )
+        raise ValueError(f"out is {_text(target)}, the values are {_text(tensor)}")
     # Else the copy that brings the sums would raise it, which on a device is when other ranks count on this one.
     if repeats(target):
         raise ValueError(
@@ -227,6 +229,24 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
             f"{target.stride()}: several of its elements are one place in memory. Give a copy, which .contiguous() "
             "and .clone() make, or the tensor that was expanded"
         )
+
+
+def _check_contributed(contributed: torch.Tensor, tensor: torch.Tensor, devices: Collection[str]) -> None:
+    """Raise ValueError unless ``contributed`` can take what a rank contributes of ``tensor``. ``devices``: types of
+    those of which that is not known."""
+    if tensor.device.type in devices:
+        raise ValueError("what a rank contributes is known of CPU tensors alone: give no contributed")
+    if not isinstance(contributed, torch.Tensor):
+        raise ValueError(f"contributed: {type(contributed).__name__} is no tensor: give one like the values")
+    if contributed.device.type != "cpu" or not is_plain(contributed):
+        raise ValueError(
+            f"contributed is {_text(contributed)} with strides {contributed.stride()}: give one that is contiguous, on "
+            "the CPU, as torch.empty and .contiguous() make them"
+        )
+
+
+def _text(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
 
 
 def repeats(tensor: torch.Tensor) -> bool:

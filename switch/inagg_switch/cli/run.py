@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import click
 
 from inagg_link.limits import NO_THREAD, advised
+from inagg_wire.layout import DATA_PORT
 
 from ..addresses import SettingsError, split_address, why_not_bound
 from ..driver import DriverError
@@ -63,7 +64,9 @@ def _other_addresses(settings: Settings) -> str:
     if _taken(settings.listen):
         others = "is another switch running? Choose other addresses with --data and --listen"
         return f", and so is {settings.listen}: {others}"
-    return "; choose another address with --data"
+    # Who starts a second switch may have said --listen alone. That of data stays, as firewalls know it.
+    why = ", as --listen is that of the control service alone" if settings.software.port == DATA_PORT else ""
+    return f"; choose another address with --data{why}"
 
 
 def _taken(address: str) -> bool:

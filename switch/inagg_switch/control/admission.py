@@ -165,10 +165,12 @@ def usual_window(fmt: JobFormat, workers: int, lanes: int, slots: int, most: int
 def check_name(name: str) -> None:
     """Raises `ControlError` unless ``name`` can be the name of a job."""
     if len(name) > NAME_CHARS_MAX or not NAME.fullmatch(name):
+        # It may be as long as a message: who reads it is told that this is but its beginning.
+        cut = f"... (of {len(name):,} characters)" if len(name) > NAME_CHARS_MAX else ""
         raise ControlError(
             Code.INVALID_ARGUMENT,
-            f"{name[:NAME_CHARS_MAX]!r} is no name for a job: use 1 to {NAME_CHARS_MAX} letters, digits and any of "
-            "._:/- and begin with a letter or digit",
+            f"{name[:NAME_CHARS_MAX]!r}{cut} is no name for a job: use 1 to {NAME_CHARS_MAX} letters, digits and "
+            "any of ._:/- and begin with a letter or digit",
         )
 
 

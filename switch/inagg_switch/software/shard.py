@@ -116,8 +116,8 @@ class LinkStack:
 def _why(error: OSError) -> str:
     """Reason why there is no socket, and what to do."""
     advice = {
-        errno.EADDRINUSE: "; another switch has that port, or a socket of another program, maybe for a while: give "
-        "another one with --data, or have ports reserved (net.ipv4.ip_local_reserved_ports)",
+        errno.EADDRINUSE: " by another switch, or for a while by a socket of another program, unless ports are "
+        "reserved (net.ipv4.ip_local_reserved_ports)",
         errno.EADDRNOTAVAIL: "; no interface of this machine has that address (`ip address` lists them): give another "
         "one with --data, or --listen",
     }.get(error.errno or 0, "")

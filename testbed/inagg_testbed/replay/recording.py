@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,9 @@ Event = Begin | Bind | Unbind | Received | Sent | End | Run
 
 
 def events(path: Path) -> Iterator[Event]:
-    """The events of a recording, in order: first `Begin`, and one `End`. Raises `RecordingError`."""
+    """The events of a recording, in order: first `Begin`, and at last one `End`. Raises `RecordingError`."""
     begin: Begin | None = None
-    ended = False
+    end: End | None = None
     batch: list[CapturedDatagram] = []
     cut = ""
     number = 0
@@ -103,8 +103,10 @@ def events(path: Path) -> Iterator[Event]:
             if begin is None and not isinstance(event, Begin):
                 break
             begin = event if isinstance(event, Begin) else begin
-            ended = ended or isinstance(event, End)
-            yield event
+            if isinstance(event, End):
+                end = event  # what is behind it may be damaged, such as the note of a run
+            else:
+                yield event
         elif begin is None:
             break
         elif found.source == begin.switch:
@@ -119,8 +121,10 @@ def events(path: Path) -> Iterator[Event]:
         )
     if batch:
         yield _received(batch, number - len(batch) + (not cut))
-    if not ended:
+    if end is None:
         yield End(False, 0, cut or "the switch was killed, or its disk was full")
+    else:
+        yield replace(end, whole=False, why="; ".join(filter(None, (end.why, cut)))) if cut else end
 
 
 def _whole_datagrams(path: Path) -> Iterator[CapturedDatagram | str]:

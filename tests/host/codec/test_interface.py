@@ -50,6 +50,13 @@ def test_other_values_are_refused(values: npt.NDArray[Any]) -> None:
         JOB.bits(values)
 
 
+def test_a_copy_of_what_is_not_aligned_is_as_the_error_says() -> None:
+    odd = np.zeros(81, np.uint8)[1:].view(np.float32)
+    with pytest.raises(ValueError, match=r"not aligned to 4 bytes in memory: give a copy, which is \(\.copy\(\)"):
+        JOB.bits(odd)
+    assert JOB.bits(odd.copy()).size == 20
+
+
 def test_a_job_that_cannot_be() -> None:
     nat8 = job_format("nat8")
     with pytest.raises(AdmissionError):

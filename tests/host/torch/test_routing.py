@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import ReduceOp
 
 from inagg_host.nickname import script_name
-from inagg_host.torch.job import GroupJob, _job_name
+from inagg_host.torch.job import PLACE_CHARS_MAX, GroupJob, _job_name
 from inagg_wire.names import NAME_CHARS_MAX
 
 
@@ -88,6 +88,25 @@ def test_a_jobs_name_is_one_that_a_switch_takes(label: str) -> None:
     name = _job_name("torch", label)
     assert len(name) <= NAME_CHARS_MAX
     assert all((letter.isalnum() and letter.isascii()) or letter in "._:/-" for letter in name)
+
+
+@pytest.mark.parametrize("label", ["world", "-".join(map(str, range(32)))])
+def test_of_a_long_name_a_jobs_has_the_beginning_and_a_digest(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg_host.torch.job.nickname", lambda: "mint-otter-417")
+    names = [_job_name("train-" + "a" * 50 + last, label) for last in "xy"]
+    assert names[0] != names[1]
+    for name in names:
+        assert re.match(r"train-a+-[0-9a-f]{8}-mint-otter-417", name)
+        assert len(name) <= NAME_CHARS_MAX - PLACE_CHARS_MAX
+
+
+def test_groups_whose_names_begin_alike_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inagg_host.torch.job.nickname", lambda: "mint-otter-417")
+    ranks = "-".join(map(str, range(32)))
+    for base in ("train", "a" * 60):
+        one, other = (_job_name(base, f"{ranks}-{last}") for last in (32, 33))
+        assert one != other
+        assert "-mint-otter-417/0-1-2" in one
 
 
 def test_no_two_jobs_have_one_name() -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -56,13 +57,16 @@ def refuse(name: str) -> list[str]:
     rank, workers = dist.get_rank(), dist.get_world_size()
     texts = []
     with TensorAllReduce(rank=rank, workers=workers, job=name) as all_reduce:
-        for tensor, out in (
+        given: list[tuple[Any, Any]] = [
             (torch.ones(3, dtype=torch.int32), None),
             (torch.ones(3).to_sparse(), None),
             (torch.ones(3), torch.ones(4)),
             (torch.ones(3), torch.ones(3, dtype=torch.float64)),
             (torch.ones(1).expand(LARGE), None),
-        ):
+            ([1.0, 2.0], None),
+            (torch.ones(3), np.ones(3, np.float32)),
+        ]
+        for tensor, out in given:
             with pytest.raises(ValueError, match=r"cannot be summed|out is|expanded") as caught:
                 all_reduce.submit(tensor, out)
             texts.append(str(caught.value))
@@ -75,7 +79,10 @@ def test_what_cannot_be_summed_is_refused_at_once(two: World) -> None:
     texts = equal(two.run(refuse, f"refuse-{os.getpid()}"))
     assert "torch.int32" in texts[0]
     assert "sparse" in texts[1]
+    assert texts[3] == "out is torch.float64 (3,) on cpu, the values are torch.float32 (3,) on cpu"
     assert ".contiguous()" in texts[4]
+    assert texts[5].startswith("tensor: list cannot be summed; give a tensor")
+    assert texts[6].startswith("out: ndarray cannot be summed; give a tensor")
 
 
 def sum_expanded(name: str, copied_bytes: int | None) -> tuple[list[float], int]:
@@ -131,6 +138,28 @@ def contribute_where_it_is_not_known(name: str) -> float:
 
 def test_what_a_rank_contributes_is_refused_where_it_is_not_known(two: World) -> None:
     assert equal(two.run(contribute_where_it_is_not_known, f"contributed-{os.getpid()}")) == 2.0
+
+
+def test_an_out_on_another_device_is_told() -> None:
+    with pytest.raises(ValueError, match=r"^out is .* on cuda:0, the values are .* on cpu$"):
+        check(torch.ones(3), _on_cuda((3,), (1,)))
+
+
+def contribute_to_what_does_not_fit(name: str) -> list[str]:
+    texts, strided = [], torch.zeros(6)[::2]
+    with TensorAllReduce(rank=dist.get_rank(), workers=dist.get_world_size(), job=name) as all_reduce:
+        for contributed in (strided, [0.0] * 3, strided.contiguous()):
+            try:
+                all_reduce.submit(torch.ones(3), contributed=contributed).wait()  # type: ignore[arg-type]
+            except ValueError as error:
+                texts.append(str(error))
+    return texts
+
+
+def test_room_for_what_is_contributed_that_does_not_fit_is_named_with_what_to_do(two: World) -> None:
+    strided, listed = equal(two.run(contribute_to_what_does_not_fit, f"room-{os.getpid()}"))
+    assert "contributed is torch.float32 (3,) on cpu with strides (2,): give one that is contiguous" in strided
+    assert "contributed: list is no tensor" in listed
 
 
 def _on_cuda(shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:

@@ -21,6 +21,7 @@ from inagg_switch.control.refusals import Code, ControlError
         ({"name": "é"}, "is no name"),
         ({"name": "a\n"}, "is no name"),
         ({"name": "a" * 65}, "use 1 to 64 letters"),
+        ({"name": "a" * 64 + "b" * 1000}, f"'{'a' * 64}'... (of 1,064 characters) is no name for a job"),
         ({"workers": 0}, "0 workers: a job of nat8 has 1 to 32768"),
         ({"workers": 33}, "33 workers: one switch serves 1 to 32; more join through switches below it"),
         ({"format_name": "nat9"}, "no format 'nat9'; choose one of nat8"),

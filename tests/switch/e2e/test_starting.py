@@ -28,7 +28,7 @@ from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlClient
 from inagg_switch.service.http_server import Listener
 from inagg_wire.dissect.scapy_layer import Inagg, bind, unbind
-from inagg_wire.layout import Kind
+from inagg_wire.layout import CONTROL_PORT, DATA_PORT, Kind
 
 FREE = ("--listen", "127.0.0.1:0")
 
@@ -49,7 +49,7 @@ def test_a_port_in_use_is_named_with_what_to_do(good: Switch) -> None:
         assert "Traceback" not in said
         assert said.splitlines()[-1].startswith("Error: ")
         assert f"choose another address with {hint}" in said
-        assert said.splitlines()[-1].count("choose") == 1
+        assert said.splitlines()[-1].count("choose") == said.splitlines()[-1].count(hint) == 1
 
 
 def test_all_addresses_that_another_switch_has_are_named_at_once(good: Switch) -> None:
@@ -61,7 +61,20 @@ def test_all_addresses_that_another_switch_has_are_named_at_once(good: Switch) -
     assert f"port {good.ready['shards'][0]['port']}" in said
     assert f"and so is {good.address}: is another switch running?" in said
     assert "Choose other addresses with --data and --listen" in said
-    assert said.lower().count("choose") == 1
+    assert said.lower().count("choose") == said.count("--data") == 1
+
+
+def test_who_moved_the_control_service_alone_is_told_once_what_moves_data() -> None:
+    """Data stay at their usual port, as firewalls know it: beside another switch --data has to say another."""
+    host = "127.9.8.7"  # where no other test is
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((host, DATA_PORT))
+        ended = inagg("switch", "--listen", f"{host}:{CONTROL_PORT + 50}")
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()[-1]
+    assert f"port {DATA_PORT}: Address already in use" in said
+    assert said.endswith("choose another address with --data, as --listen is that of the control service alone")
+    assert said.count("--data") == said.count("--listen") == 1
 
 
 def test_why_it_could_not_start_is_json_for_who_reads_json(good: Switch) -> None:
