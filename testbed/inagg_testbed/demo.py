@@ -126,10 +126,10 @@ def demo(
         throughput = _all_reduces(place, format_) if gloo else []
         click.echo(f"report: {demo_report(report, found, place.where, throughput)}", err=as_json)
     if record is not None:
-        from .replay.recording import add_note
+        from .replay.recording import add_run
 
-        add_note(record, {"command": ["inagg", "demo"], "summary": f"{place.where}, target software"})
-        click.echo(f"recorded: {record}; look at it again: inagg replay {record}", err=as_json)
+        said = add_run(record, command=["inagg", "demo"], summary=f"{place.where}, target software")
+        click.echo(said, err=as_json)
     _check(outcomes, target)
     if not as_json:
         click.echo("\n" + "\n".join(go_on()))

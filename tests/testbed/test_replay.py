@@ -41,7 +41,7 @@ from inagg_testbed.replay.recording import (
     RecordingError,
     Run,
     Sent,
-    add_note,
+    add_run,
     events,
     why_not_whole,
 )
@@ -252,11 +252,26 @@ def test_a_recording_whose_disk_was_full_keeps_the_note_of_its_run(tmp_path: Pat
         world.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    add_note(path, {"command": ["train"], "summary": "a testbed"})
+    said = add_run(path, command=["train"], summary="a testbed")
+    assert said.startswith("recorded in part (the switch was killed, or its disk was full) in ")
     *_, ran, end = events(path)
     assert isinstance(ran, Run)
     assert ran.fields["summary"] == "a testbed"
     assert end == End(False, 0, "the switch was killed, or its disk was full")
+
+
+def test_a_disk_without_room_for_the_note_of_a_run_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run.pcap"
+    record(path)
+    size, limits = path.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        said = add_run(path, command=["train"], summary="a testbed")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert said.startswith("recorded in part ([Errno 27] File too large")
+    assert path.stat().st_size == size
+    assert add_run(path).startswith(f"recorded in {path}; ")
 
 
 def test_jobs_and_their_seeds_are_kept(tmp_path: Path) -> None:

@@ -190,6 +190,12 @@ def why_not_whole(path: Path) -> str | None:
     return next((event.why for event in events(path) if isinstance(event, End) and not event.whole), None)
 
 
-def add_note(path: Path, fields: Mapping[str, Any]) -> None:
-    """Add to a recording what was run, at its end."""
-    append_note(path, encode_note({"note": "run", **fields}), time.time_ns())
+def add_run(path: Path, **about: Any) -> str:
+    """Add to a recording what was run, at its end. A sentence for people: where it is, and what it lacks and why."""
+    try:
+        why = why_not_whole(path)
+        append_note(path, encode_note({"note": "run", **about}), time.time_ns())
+    except (RecordingError, OSError) as error:
+        why = str(error)
+    what = "recorded" if why is None else f"recorded in part ({why})"
+    return f"{what} in {path}; look at it again: inagg replay {path}"

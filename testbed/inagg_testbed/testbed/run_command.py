@@ -78,15 +78,10 @@ def run(
             environment = {**setup.rank_environment(), "INAGG_SWITCH": switch.control}
             status = _run_in(topology, command, environment, switch.leaves, local_size, as_json)
         if setup.record is not None:
-            from inagg_testbed.replay.recording import RecordingError, add_note, why_not_whole
+            from inagg_testbed.replay.recording import add_run
 
-            try:
-                why = why_not_whole(setup.record)
-                add_note(setup.record, {"command": list(command), "summary": setup.describe(), "exit_code": status})
-            except (RecordingError, OSError) as error:
-                why = str(error)
-            what = "recorded" if why is None else f"recorded in part ({why})"
-            _tell(f"{what} in {setup.record}; look at it again: inagg replay {setup.record}", as_json)
+            said = add_run(setup.record, command=list(command), summary=setup.describe(), exit_code=status)
+            _tell(said, as_json)
     return status
 
 

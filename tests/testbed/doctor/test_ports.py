@@ -44,7 +44,7 @@ def bindable(port: int) -> bool:
 
 @pytest.fixture
 def free() -> int:
-    """A port, of TCP and of UDP, below those that Linux gives to whoever names none: tests beside this one take those."""
+    """A port, of TCP and of UDP, below those that Linux gives to whoever names none, as tests beside this one are."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     return next(port for port in random.sample(range(1024, lowest), 100) if bindable(port))
 
