@@ -84,3 +84,16 @@ def test_a_buffer_without_privilege_is_granted_up_to_the_limit() -> None:
 def test_a_socket_that_fails_to_connect_is_closed() -> None:
     with pytest.raises(OSError, match=r".+"):
         sockopt.open_socket(("127.0.0.1", 0), ("255.255.255.255", 9))  # not without SO_BROADCAST
+
+
+@pytest.mark.parametrize("hops", [1, 32])
+def test_what_goes_to_groups_leaves_by_the_interface_and_goes_as_far_as_is_said(hops: int) -> None:
+    """The kernel's own choice would be one hop, and no result would pass a router."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sockopt.send_to_groups(sock, "127.0.0.9", hops)
+        assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL) == hops
+        assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, 4) == socket.inet_aton("127.0.0.9")
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+        sockopt.send_to_groups(sock, "::1", hops)
+        assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS) == hops
+        assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF) == sockopt.interface_index("::1")

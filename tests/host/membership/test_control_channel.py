@@ -19,6 +19,7 @@ import pytest
 
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.config import Config, ConfigError
+from inagg_host.errors import CLOSED_JOINING
 from inagg_host.membership import calls, control_channel, session
 from inagg_host.membership.session import Loss, Session
 from inagg_link.addresses import resolved, split_address
@@ -331,11 +332,22 @@ def test_that_several_switches_take_turns_is_told_once_for_each(
         pytest.raises(calls.SessionError) as raised,
     ):
         ours.join(lambda: (ours.local_host(), 5))
-    assert "127.0.0.1:9" in str(raised.value)
-    assert "127.0.0.1:10" in str(raised.value)
+    last, _, other = str(raised.value).partition("; nor was the one at ")
+    assert other in ("127.0.0.1:9 there", "127.0.0.1:10 there")
+    assert last.startswith(f"cannot reach the switch at 127.0.0.1:{'9' if '10' in other else '10'}: ")
     assert [record.getMessage().rpartition("; ")[2] for record in caplog.records] == [
         "trying the one at 127.0.0.1:10", "trying the one at 127.0.0.1:9",
     ]  # fmt: skip
+
+
+def test_a_closed_rank_tries_no_other_switch() -> None:
+    """Its `close` would not know of that connection."""
+    with closing(session_of("127.0.0.1:9,127.0.0.1:10")) as ours:
+        ours.calls.stop()
+        with pytest.raises(calls.SessionError) as caught:
+            ours.calls.try_again(calls.SessionError("not there", grpc.StatusCode.UNAVAILABLE))
+        assert str(caught.value) == CLOSED_JOINING
+        assert ours.calls.address == "127.0.0.1:9"
 
 
 # --- a connection on which nothing passes any more ---

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,9 +17,11 @@ import torch
 import torch.distributed as dist
 from tests.host.torch.ranks import LARGE, equal
 from tests.host.torch.world import World
+from torch._C._distributed_c10d import HashStore
 
 from inagg_host.config import ConfigError
 from inagg_host.errors import AllReduceError
+from inagg_host.torch import reconfigurable
 from inagg_host.torch.reconfigurable import ReconfigurableGroup
 
 TIMEOUT = timedelta(seconds=60)
@@ -224,6 +227,14 @@ def test_a_uuid_serves_once(alone: ReconfigurableGroup) -> None:
     alone.allreduce([torch.ones(1)]).wait()
 
 
+def test_sums_of_the_inner_group_are_counted_anew_with_each_set_of_members(alone: ReconfigurableGroup) -> None:
+    for uuid, sums_made in ((1, 2), (2, 1)):
+        alone.reconfigure(options(uuid, [alone.get_reconfigure_handle()]))
+        for _ in range(sums_made):
+            alone.allreduce([torch.ones(1)]).wait()
+        assert sum(alone.counters.inner.values()) == sums_made
+
+
 @pytest.mark.parametrize(
     ("others", "why"),
     [
@@ -245,6 +256,188 @@ def test_the_handle_needs_a_way_to_the_switch(monkeypatch: pytest.MonkeyPatch) -
     group = new_group()
     with pytest.raises(ConfigError, match="INAGG_SWITCH"):
         group.get_reconfigure_handle()
+    group.shutdown()
+
+
+# --- what it does with its members, in order ---
+
+
+class Meetings:
+    """Stands in for `come_together`, in a group of one: ``events`` is what was done, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("INAGG_SWITCH", "127.0.0.1:1")
+        monkeypatch.setattr(reconfigurable, "come_together", self.meet)
+        self.events: list[str] = []
+        self.timeouts: list[tuple[timedelta, timedelta]] = []
+        """Of operations, and of the meeting."""
+        self.options: dict[str, Any] = {}
+        self.found: list[bool] = []
+        """Whether something stood in the store that members share, each time."""
+
+    def meet(
+        self, store: Any, rank: int, size: int, timeout: timedelta, label: str, options: dict[str, Any], join: bool,
+        limit: timedelta,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        assert join, "members that are not there should be missed now, and not by the first sum"
+        self.events.append(f"meet {label}")
+        self.timeouts.append((timeout, limit))
+        self.options = options
+        self.found.append(store.check(["told"]))
+        store.set("told", label)
+
+        def note(what: str) -> Callable[..., None]:
+            return lambda *_: self.events.append(f"{what} {label}")
+
+        inner = SimpleNamespace(
+            shutdown=note("end inner group of"), abort=note("abort inner group of"), set_timeout=note("limit")
+        )
+        return inner, SimpleNamespace(inner=Counter(), close=note("leave"), abort=note("abort"))
+
+
+@pytest.fixture
+def meetings(monkeypatch: pytest.MonkeyPatch) -> Meetings:
+    return Meetings(monkeypatch)
+
+
+def meet(group: ReconfigurableGroup, uuid: int, timeout: timedelta | None = None) -> None:
+    reconfigure(group, uuid, [group.get_reconfigure_handle()], timeout)
+
+
+def test_members_of_before_are_left_before_others_are_met_and_at_the_end(meetings: Meetings) -> None:
+    """Else their job would hold its slots at the switch, and beat, for as long as the process lives."""
+    group = new_group()
+    meet(group, 1)
+    meet(group, 2)
+    group.shutdown()
+    assert meetings.events == [
+        "meet uuid-1", "leave uuid-1", "end inner group of uuid-1",
+        "meet uuid-2", "leave uuid-2", "end inner group of uuid-2",
+    ]  # fmt: skip
+
+
+def test_what_members_of_before_told_each_other_is_not_found_by_the_next(meetings: Meetings) -> None:
+    """Where they met at the same one: they would take its old addresses for those of now."""
+    group = new_group()
+    meet(group, 1)
+    meet(group, 2)
+    group.shutdown()
+    assert meetings.found == [False, False]
+
+
+def test_members_are_left_once(meetings: Meetings) -> None:
+    group = new_group()
+    meet(group, 1)
+    group.shutdown()
+    group.shutdown()
+    group.abort()
+    assert meetings.events == ["meet uuid-1", "leave uuid-1", "end inner group of uuid-1"]
+
+
+def test_members_that_did_not_come_are_not_left(meetings: Meetings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: Any) -> Any:
+        raise AllReduceError("rank 1 did not come")
+
+    group = new_group()
+    meet(group, 1)
+    meetings.events.clear()
+    monkeypatch.setattr(reconfigurable, "come_together", nobody)
+    with pytest.raises(AllReduceError, match="rank 1 did not come"):
+        meet(group, 2)
+    group.shutdown()
+    assert meetings.events == ["leave uuid-1", "end inner group of uuid-1"]
+
+
+def test_a_store_that_does_not_answer_is_rank_0_that_went_away(
+    meetings: Meetings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise dist.DistNetworkError("reset by peer")
+
+    group = new_group()
+    monkeypatch.setattr(reconfigurable, "come_together", broken)
+    with pytest.raises(AllReduceError, match=r"rank 0 of the new members went away, .*: reset by peer"):
+        meet(group, 1)
+    group.shutdown()
+
+
+def test_members_wait_for_each_other_as_long_as_is_said_and_for_sums_as_long_as_the_group_says(
+    meetings: Meetings,
+) -> None:
+    group = new_group(TIMEOUT)
+    meet(group, 1, SHORT)
+    meet(group, 2)
+    group.set_timeout(SHORT)
+    meet(group, 3)
+    group.shutdown()
+    group.set_timeout(TIMEOUT)  # there is nobody whom it concerns
+    assert meetings.timeouts == [(TIMEOUT, SHORT), (TIMEOUT, TIMEOUT), (SHORT, SHORT)]
+    assert [event for event in meetings.events if event.startswith("limit")] == ["limit uuid-2"]
+
+
+@pytest.mark.parametrize(("given", "limit_s"), [({}, 3.0), ({"rejoin_limit_s": 7.0}, 7.0)])
+def test_who_falls_silent_is_waited_for_as_long_as_the_options_say_or_not_for_long(
+    meetings: Meetings, given: dict[str, Any], limit_s: float
+) -> None:
+    group = ReconfigurableGroup(TIMEOUT, {"window": 16, **given})
+    meet(group, 1)
+    group.shutdown()
+    assert meetings.options == {"window": 16, "rejoin_limit_s": limit_s}
+
+
+@pytest.mark.parametrize("host", ["10.0.0.9", "fd00::9", "rack3.example"])
+def test_the_first_member_is_met_where_its_handle_says(
+    meetings: Meetings, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    group, stores = new_group(), list[tuple[str, int, dict[str, Any]]]()
+    handles = [f"inagg:0:4711:{host}", group.get_reconfigure_handle()]
+
+    def connect(host: str, port: int, **options: Any) -> HashStore:
+        stores.append((host, port, options))
+        return HashStore()
+
+    monkeypatch.setattr(reconfigurable, "TCPStore", connect)
+    reconfigure(group, 1, handles, SHORT)
+    assert (group.rank(), group.size()) == (1, 2)
+    group.shutdown()
+    assert stores == [(host, 4711, {"is_master": False, "wait_for_workers": False, "timeout": SHORT})]
+
+
+@pytest.mark.parametrize(
+    ("given", "switch", "host"),
+    [
+        ({}, "127.0.0.1:1", "127.0.0.1"),
+        ({}, "127.0.0.1:1, 192.0.2.1:1", "127.0.0.1"),
+        ({"host": "127.0.0.3"}, "127.0.0.1:1", "127.0.0.3"),
+    ],
+)
+def test_a_member_is_met_where_its_datagrams_come_from(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], switch: str, host: str
+) -> None:
+    """The address that is given, or that from which the first of the switches is reached."""
+    monkeypatch.setenv("INAGG_SWITCH", switch)
+    group = ReconfigurableGroup(TIMEOUT, given)
+    assert group.get_reconfigure_handle().split(":", 3)[3] == host
+    group.shutdown()
+
+
+def test_a_switch_to_which_there_is_no_way_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(host: str, port: int) -> tuple[str, str]:
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setenv("INAGG_SWITCH", "192.0.2.1:1")
+    monkeypatch.setattr(reconfigurable, "ends_of_way", none)
+    group = new_group()
+    with pytest.raises(ConfigError, match=r"no way to the switch at 192\.0\.2\.1:1: Network is unreachable"):
+        group.get_reconfigure_handle()
+    group.shutdown()
+
+
+def test_the_handle_stays_the_same(meetings: Meetings) -> None:
+    group = new_group()
+    before = group.get_reconfigure_handle()
+    meet(group, 1)
+    assert group.get_reconfigure_handle() == before
     group.shutdown()
 
 

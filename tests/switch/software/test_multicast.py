@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -90,6 +91,13 @@ def test_it_does_on_loopback_unless_told_otherwise(host: str) -> None:
     assert opened("auto", host) == LOCAL[4]
     assert opened("off", host) is None
     assert opened("239.192.0.0/16", host) == "239.192.0.0/16"
+
+
+@pytest.mark.parametrize(("asked", "hops"), [("auto", 1), ("239.192.0.0/16", 32)])
+def test_results_pass_routers_only_where_groups_were_asked_for(asked: str, hops: int) -> None:
+    with UdpLink() as link:
+        assert open_groups(link, asked) is not None
+        assert link._socket.getsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL) == hops
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
