@@ -111,7 +111,7 @@ class Unit(NamedTuple):
     """Something to compile, or to load from the cache."""
 
     source: str
-    """A file that is there, whose lock says that somebody compiles it: so nothing is left behind."""
+    """A file that is there, whose lock says that somebody compiles or loads it: so nothing is left behind."""
     compile: Callable[[], None]
 
 
@@ -131,7 +131,7 @@ def compile_all(units: Sequence[Unit], turn: int = 0) -> None:
 
 
 def _compile(unit: Unit) -> bool:
-    """Whether that could be, since nobody else is compiling it."""
+    """Whether that could be, since nobody else is compiling or loading it."""
     with Path(unit.source).open("rb") as lock:
         if not _take(lock):
             return False

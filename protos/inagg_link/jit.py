@@ -20,8 +20,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 # Without Numba's run-time a loop counts no references, which costs two atomic instructions each time an array is
 # named (numba issue 2350; measured: 0.3 us per datagram), and cannot allocate: what would need to does not compile.
-# Divisions follow IEEE 754 instead of raising. C calls what `numba.cfunc` makes, so functions need no wrapper for C: they
-# were a twentieth of what there is to compile.
+# Divisions follow IEEE 754 instead of raising. C calls what `numba.cfunc` makes alone, so there are no wrappers for C:
+# they were a twentieth of what there is to compile.
 _OPTIONS: dict[str, Any] = {
     "nogil": True, "cache": True, "boundscheck": False, "_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lines for people while something is compiled, here or in another process. It needs no Numba."""
+"""Lines for people while something is compiled here, or another process has it. It needs no Numba."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Tell = Callable[[int], None]
 
 
 class Progress:
-    """A `Tell` that says it in words: when it begins, and now and then; that others do it, and it waits, once."""
+    """A `Tell` that says it in words: when it begins, and now and then; that it waits for others, once.
+    Those may compile, or load what is in the cache: that is not known here."""
 
     def __init__(self, say: Callable[[str], None], what: str, first: int = 0) -> None:
         """``what`` is compiled; ``first``: the count until now."""
@@ -28,5 +29,5 @@ class Progress:
             self._say(f"compiling {self._what} for this machine, once: that takes about half a minute")
         elif now_s - self._said_s >= SAY_EVERY_S and not (self._waits and not done):
             self._said_s, self._waits = now_s, not done
-            waits = f"waiting for another process of this machine, which compiles {self._what}"
+            waits = f"waiting for another process of this machine, which loads or compiles {self._what}"
             self._say(f"compiling {self._what}: {done} functions so far" if done else waits)

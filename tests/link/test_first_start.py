@@ -312,7 +312,7 @@ def test_who_only_waits_says_so_if_it_takes_long(monkeypatch: pytest.MonkeyPatch
     for second in range(60):
         now_s[0] = 100.0 + second
         progress(progress._first)
-    assert said == ["waiting for another process of this machine, which compiles rank 3's loops"]
+    assert said == ["waiting for another process of this machine, which loads or compiles rank 3's loops"]
 
 
 def test_of_processes_that_compile_together_one_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ from ..text import count_text, ranks_text, seconds_text
 
 def failed_text(
     job: str, rank: int, silent_s: float, contributions: int, last_contribution_s: float | None, slots_waiting: int,
-    broke_off: bool,
+    broke_off: bool, lost: str | None = None,
 ) -> str:  # fmt: skip
-    """One sentence on a member that fell silent. ``broke_off``: its connection did."""
+    """One sentence on a member that fell silent. ``broke_off``: its connection did; ``lost``: the switch of the tree by
+    which it had joined, if that has gone."""
     saw = "the switch has taken no contribution of it"
     if last_contribution_s is not None:
         took = count_text(contributions, "contribution")
@@ -20,6 +21,8 @@ def failed_text(
     verb = "waits" if slots_waiting == 1 else "wait"
     waits = f"; {count_text(slots_waiting, 'slot')} {verb} for it" if slots_waiting else ""
     broke = "; its connection broke off, as that of a process does that ends" if broke_off else ""
+    if lost is not None:
+        broke = f"; it joined at switch {lost!r}, which has gone"
     return f"rank {rank} of job {job!r} has been silent for {seconds_text(silent_s)}{broke}; {saw}{waits}"
 
 

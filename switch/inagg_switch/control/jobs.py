@@ -222,9 +222,10 @@ class Job:
 
     def _fail(self, now: float, member: Member) -> None:
         member.go(MemberTrigger.SILENCE)
-        broke_off = member.broke_off_at is not None
-        self._emit(now, self.watching.failed(now, self.name, member.rank, member.silent_s(now), broke_off=broke_off))
-        if member.seems_ended and self.has_switch_of(member):  # it was not the switch that ended
+        broke_off, silent_s = member.broke_off_at is not None, member.silent_s(now)
+        lost = None if self.has_switch_of(member) else member.request.switch
+        self._emit(now, self.watching.failed(now, self.name, member.rank, silent_s, broke_off=broke_off, lost=lost))
+        if member.seems_ended and lost is None:  # it was not the switch that ended
             member.ended_at = now
 
     def _break(self, now: float, cause: Cause, rank: int | None, text: str) -> None:

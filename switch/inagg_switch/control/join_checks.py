@@ -66,7 +66,8 @@ def check_served(
 
 def check_claimant(spec: JobSpec, state: JobState, roster: Roster, request: JoinRequest, now: float) -> None:
     """Raises `ControlError` if another living process is the rank, or the process is another rank, or the rank has
-    left a job that still runs."""
+    left a job that still runs. A process may have several member numbers, one after the other, so it may be itself that
+    is in the way."""
     for other in roster:
         if other.rank != request.rank and other.request.member == request.member and other.alive:
             raise ControlError(
@@ -87,8 +88,9 @@ def check_claimant(spec: JobSpec, state: JobState, roster: Roster, request: Join
         )
         raise ControlError(
             Code.ALREADY_EXISTS,
-            f"rank {request.rank} of job {spec.name!r} is taken by another process, which {doing}; else give this "
-            "process another rank, or its job another name",
+            f"rank {request.rank} of job {spec.name!r} is taken by another process, or by an AllReduce or process "
+            f"group of this one that is not closed, which {doing}; else close it, or give this process another rank, "
+            "or its job another name",
         )
     if state is JobState.RUNNING and member.state is MemberState.LEFT:
         here = ranks_text(other.rank for other in roster if other.alive)

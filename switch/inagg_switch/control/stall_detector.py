@@ -72,13 +72,15 @@ class StallDetector:
         self._report_at_s = self._stall_after_s
         self._left = frozenset()
 
-    def failed(self, now: float, job: str, rank: int, silent_s: float, *, broke_off: bool) -> MemberFailed:
+    def failed(
+        self, now: float, job: str, rank: int, silent_s: float, *, broke_off: bool, lost: str | None
+    ) -> MemberFailed:
         """News of a member of ``job`` that fell silent, and what the switch saw of it: the slots are those that were
-        listed at the last look. ``broke_off``: its connection did."""
+        listed at the last look. ``broke_off``, ``lost``: as for `failed_text`."""
         progress = self.progress[rank]
         contributions, last_s = progress.last_count, progress.since(now)
         slots = sum(rank in wait.missing for _, wait in self.last.waits) if self.last is not None else 0
-        text = failed_text(job, rank, silent_s, contributions, last_s, slots, broke_off)
+        text = failed_text(job, rank, silent_s, contributions, last_s, slots, broke_off, lost)
         return MemberFailed(rank, silent_s, contributions, last_s, slots, text)
 
     def observe(self, now: float, seen: Observation, left: Set[int] = frozenset()) -> Stalled | None:

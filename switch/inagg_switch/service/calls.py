@@ -195,7 +195,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
                 while True:
                     await asyncio.wait((order, answers, gone), return_when=asyncio.FIRST_COMPLETED)
                     if gone.done():
-                        why = "it does not answer, its parent has gone, or this switch stops"
+                        why = remote.why_gone
                     if not order.done():
                         return
                     yield order.result()

@@ -14,7 +14,7 @@ CONNECTIONS: Final = 0.9
 SHORT: Final = 0.8
 """The share of the limit from which on descriptors count as short."""
 
-OWN: Final = 24
+OWN: Final = 30
 """Descriptors that a switch has open before anybody connects, and a few more; with less, gRPC ends the process."""
 OF_SHARD: Final = 3
 """Descriptors that it has open for each of its shards."""

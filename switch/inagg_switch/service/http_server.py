@@ -1,19 +1,21 @@
-"""A small HTTP server, for monitoring systems and browsers: a few threads, and nobody holds one of them for long."""
+"""A small HTTP server, for monitoring systems and browsers: who holds a connection holds no thread."""
 
 from __future__ import annotations
 
+import asyncio
+import io
 import re
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from email.message import Message
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Self
 from urllib.parse import parse_qs
 
@@ -22,16 +24,20 @@ import structlog
 from inagg_link.sockopt import WILDCARDS
 
 from ..addresses import join_address, split_address
+from .http_connection import HEADER_MAX, Connection
 from .refused_callers import RefusedCallers
 from .security import Secrets, Security, Served
 
 THREADS: Final = 4
+"""Threads that make answers."""
 CONNECTIONS_MAX: Final = 64
-"""Connections that are served or wait for it; further ones are closed at once."""
+"""Connections that are open at once; for a further one that which has said nothing for longest is cut."""
 OPENED: Final = "fd:"
 """Prefix of the address of a socket that whoever started us has opened: so it can lie in another network namespace."""
 PAUSE_S: Final = 0.1
 """Seconds until a connection that could not be taken is tried again."""
+HEADER_S: Final = 5.0
+"""Seconds from the connection to the last byte of a request's header."""
 REQUEST_S: Final = 10.0
 """Seconds that a request may take, from the connection to the last byte of its answer."""
 
@@ -118,12 +124,11 @@ class Listener:
         self.close()
 
 
-class HttpServer(HTTPServer):
-    """Answers each GET with what ``answer`` makes of it, on threads of its own: a pool, in the place of one for each
-    connection. Guarded like the control service: with its certificate, if it has one, and mutual TLS; who knows no
-    secret can be told apart by `Request.may`."""
-
-    request_queue_size = CONNECTIONS_MAX
+class HttpServer:
+    """Answers each GET with what ``answer`` makes of it. One thread has all connections, on an event loop of its own,
+    and a few more make answers: so who says nothing, or reads slowly, keeps nobody out. Guarded like the control
+    service: with its certificate, if it has one, and mutual TLS; who knows no secret can be told apart by
+    `Request.may`."""
 
     def __init__(
         self,
@@ -140,87 +145,85 @@ class HttpServer(HTTPServer):
         self.url = f"{'http' if served() is None else 'https'}://{listener.place}"
         """URL of its root, without a slash at the end."""
         self._certificates = served
+        self._silent: dict[asyncio.Task[None], None] = {}
+        """Connections whose request has not come, the longest there first."""
+        self._asked: dict[asyncio.Task[None], None] = {}
+        """Connections whose request has come, the first first."""
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=f"inagg-{name}")
-        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self._served: set[socket.socket] = set()
-        self._closed = False
-        super().__init__(listener.socket.getsockname(), _Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener.socket
-        self.server_activate()
-        self._thread = threading.Thread(target=self.serve_forever, name=f"inagg-{name}", daemon=True)
+        self._listener = listener
+        listener.socket.setblocking(False)
+        listener.socket.listen(socket.SOMAXCONN)  # one that finds no room there asks again after a second
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"inagg-{name}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving, at once: connections are cut, also those of which no request has come yet. It does not wait for
-        the pool: who closes this may run the event loop on which an answer waits."""
-        self.shutdown()
-        self.server_close()
-        self._closed = True
-        for connection in tuple(self._served):
-            _cut(connection)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        the pool: who closes this may run the event loop on which an answer waits. No error if called twice."""
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks()])
         self._thread.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Called for each connection."""
+    def _run(self) -> None:
+        runner = asyncio.Runner(loop_factory=lambda: self._loop)
+        with self._listener, suppress(asyncio.CancelledError), runner:
+            runner.run(self._accept())
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                plain, client = await self._loop.sock_accept(self._listener.socket)
+            except OSError:  # no descriptor is left for it, so it goes on waiting: without a pause this would spin
+                await asyncio.sleep(PAUSE_S)
+                continue
+            self._make_room()
+            task = self._loop.create_task(self._serve(plain, client))
+            self._silent[task] = None
+            task.add_done_callback(partial(self._forget, plain))
+            await asyncio.sleep(0)  # else those who ask would wait for a flood of others to end
+
+    def _make_room(self) -> None:
+        """Cut the connection that has said nothing for longest, if they are too many, be it that all have asked."""
+        if len(self._silent) + len(self._asked) >= CONNECTIONS_MAX:
+            waiting = self._silent or self._asked
+            task = next(iter(waiting))
+            del waiting[task]
+            task.cancel()
+
+    def _forget(self, plain: socket.socket, task: asyncio.Task[None]) -> None:
+        """A connection is over."""
+        self._silent.pop(task, None)
+        self._asked.pop(task, None)
+        plain.close()  # of a task that was cancelled before it began
+
+    async def _serve(self, plain: socket.socket, client: Any) -> None:
+        task, begun_s = asyncio.current_task(), self._loop.time()
+        assert task is not None
         try:
-            return super().get_request()
-        except OSError:  # no descriptor is left for it, so it goes on waiting: without a pause this would spin
-            time.sleep(PAUSE_S)
-            raise
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Called for each connection."""
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        self._pool.submit(self._serve, request, client_address, time.monotonic() + REQUEST_S)
-
-    def _serve(self, connection: socket.socket, client: Any, give_up_at: float) -> None:
-        connection.settimeout(REQUEST_S)
-        try:
-            if (certificates := self._certificates()) is not None:
-                # The new socket takes the descriptor over: who has the old one could not cut the connection.
-                wrap = certificates.context.wrap_socket
-                connection = wrap(connection, server_side=True, do_handshake_on_connect=False)
-            with self._cut_when_late(connection, give_up_at):
-                if isinstance(connection, ssl.SSLSocket):
-                    self._shake_hands(connection, client)
-                self.finish_request(connection, client)
+            async with asyncio.timeout(HEADER_S) as limit:
+                certificates = self._certificates()
+                with closing(Connection(plain, certificates.context if certificates else None)) as connection:
+                    await self._shake_hands(connection, client)
+                    received = await connection.header()
+                    self._asked[task] = self._silent.pop(task)
+                    limit.reschedule(begun_s + REQUEST_S)
+                    exchange = partial(_Exchange, self, received, client)
+                    await connection.send((await self._loop.run_in_executor(self._pool, exchange)).sent)
         except OSError as error:  # it hung up, was too slow, or speaks no TLS
-            log.debug("http_connection_lost", server=self.name, peer=client[0], why=str(error))
-        except Exception:  # a bug: the pool would keep it to itself
+            log.debug("http_connection_lost", server=self.name, peer=client[0], why=str(error) or "it was too slow")
+        except Exception:  # a bug: the task would keep it to itself
             log.exception("http_request_failed", server=self.name)
-        finally:
-            self.shutdown_request(connection)
-            self._room.release()
 
-    def _shake_hands(self, connection: ssl.SSLSocket, client: Any) -> None:
+    async def _shake_hands(self, connection: Connection, client: Any) -> None:
         """Begin TLS. Raises OSError; who only hangs up, as a probe of the port does, is not told as refused."""
         try:
-            connection.do_handshake()
+            await connection.shake_hands()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise
         except ssl.SSLError as error:
             self.refused.add_connection(self.name, _host(client), _why_no_tls(error))
             raise
-
-    @contextmanager
-    def _cut_when_late(self, connection: socket.socket, give_up_at: float) -> Iterator[None]:
-        """Inside, it is cut when its time is over, and when the server closes. The time that it waited for a thread
-        counts: else those who say nothing could keep others out for as long as all of them together may take."""
-        late = threading.Timer(max(0.0, give_up_at - time.monotonic()), _cut, (connection,))
-        late.daemon = True
-        late.start()
-        self._served.add(connection)
-        try:
-            if self._closed:  # meanwhile
-                _cut(connection)
-            yield
-        finally:
-            self._served.discard(connection)
-            late.cancel()
 
 
 def _host(client: Any) -> str:
@@ -239,22 +242,27 @@ def _why_no_tls(error: ssl.SSLError) -> str:
     return NO_TLS.get(reason, reason.replace("_", " ").lower())
 
 
-def _cut(connection: socket.socket) -> None:
-    try:
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # that of ssl.SSLSocket forgets its keys, too
-    except OSError as error:
-        log.debug("http_connection_gone", why=str(error))
+class _Exchange(BaseHTTPRequestHandler):
+    """One GET and its answer, both in memory; or HEAD, which asks for its headers alone (RFC 9110, section 9.3.2)."""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection, one GET, or HEAD, which asks for its headers alone (RFC 9110, section 9.3.2)."""
-
-    server: HttpServer
     server_version, sys_version = "inagg", ""
+
+    def __init__(self, server: HttpServer, received: bytes, client: Any) -> None:
+        """``received``: the request, to the end of its header; longer than `HEADER_MAX`: it has none; empty: it is not
+        answered."""
+        self._serves, self.client_address = server, client
+        self.rfile, self.wfile = io.BytesIO(received), (sent := io.BytesIO())
+        if len(received) > HEADER_MAX:
+            self.command = self.requestline = self.request_version = ""
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        else:
+            self.handle_one_request()
+        self.sent = sent.getvalue()
+        """The answer, with its headers."""
 
     def do_GET(self) -> None:
         path, _, query = ABSOLUTE.sub("", self.path).partition("?")
-        reply = self.server.answer(Request(path or "/", parse_qs(query), self.headers, self._may()))
+        reply = self._serves.answer(Request(path or "/", parse_qs(query), self.headers, self._may()))
         self.send_response(reply.status)
         self.send_header("Content-Type", reply.kind)
         self.send_header("Content-Length", str(len(reply.body)))
@@ -263,7 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.status is HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", "Bearer")
             if self.headers.get("Authorization"):  # who brings none is asked for it, as the live view's page is
-                self.server.refused.add_request(self.server.name, _host(self.client_address))
+                self._serves.refused.add_request(self._serves.name, _host(self.client_address))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
@@ -272,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _may(self) -> bool:
-        secrets = self.server.secrets
+        secrets = self._serves.secrets
         return not secrets.by_name or secrets.who(self.headers.get("Authorization", "").encode()) is not None
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -27,7 +27,9 @@ class RemoteSwitch:
         self.orders: asyncio.Queue[pb.AttachOrder] = asyncio.Queue()
         """Orders to be written to the stream."""
         self.gone = asyncio.Event()
-        """Set when its stream is to end: it has not answered in time, its parent has gone, or this switch stops."""
+        """Set when its stream is to end."""
+        self.why_gone = ""
+        """The reason, a clause."""
         self.last: tuple[Counters, ...] = ()
         """Counters of its shards that it has told last."""
         self.answers = True
@@ -59,8 +61,9 @@ class RemoteSwitch:
             async with asyncio.timeout(ANSWER_S):
                 answer: pb.Answer = await future
         except TimeoutError:
-            self.gone.set()
-            raise DriverError(f"switch {self.name!r} has not answered for {ANSWER_S:.0f} s") from None
+            unanswered = f"has not answered for {ANSWER_S:.0f} s"
+            self.end(f"it {unanswered}")
+            raise DriverError(f"switch {self.name!r} {unanswered}") from None
         finally:
             del self._answers[order.number]
         if answer.error:
@@ -72,6 +75,12 @@ class RemoteSwitch:
         future = self._answers.get(answer.number)
         if future is not None and not future.done():
             future.set_result(answer)
+
+    def end(self, why: str) -> None:
+        """Have its stream end. The first reason counts."""
+        if not self.gone.is_set():
+            self.why_gone = why
+            self.gone.set()
 
     def close(self) -> None:
         """The stream is over: whoever waits for an answer gets none."""

@@ -26,6 +26,7 @@ class SwitchTree:
         self._registry, self._own = registry, own
         self._below: dict[str, RemoteSwitch] = {}
         """Switches below, by name."""
+        self._closed = False
 
     def has(self, names: Iterable[str]) -> bool:
         """Whether all these switches are there."""
@@ -40,19 +41,22 @@ class SwitchTree:
         return remote
 
     def detach(self, now: float, remote: RemoteSwitch, why: str) -> None:
-        """Forget a switch below, whose stream is over."""
+        """Forget a switch below, whose stream is over, and those below it."""
         if self._below.get(remote.name) is not remote:
             return  # it went with its parent
         for name in self._registry.detach(now, remote.name, why):
             gone = self._below.pop(name)
-            gone.gone.set()
+            if gone is not remote:
+                why = f"switch {remote.name!r}, above it, has gone"
+            gone.end(why)
             gone.close()
-            log.warning("switch_lost", name=name, why=why)
+            (log.info if self._closed else log.warning)("switch_lost", name=name, why=why)
 
     def close(self) -> None:
         """End the streams of all switches below."""
+        self._closed = True
         for remote in self._below.values():
-            remote.gone.set()
+            remote.end("the root stops")
 
     async def bind(self, order: ev.Bind) -> None:
         """Bind on all switches at once: nobody sends before all are ready."""

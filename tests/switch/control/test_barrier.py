@@ -155,8 +155,9 @@ def test_when_an_earlier_call_is_cancelled_the_one_in_its_place_waits_on() -> No
 def test_another_process_cannot_take_a_rank_that_waits() -> None:
     world = World()
     world.join(0)
-    with pytest.raises(ControlError, match="rank 0 of job 'job' is taken by another process, which waits") as caught:
+    with pytest.raises(ControlError, match="rank 0 of job 'job' is taken by another process, or") as caught:
         world.join(0, member=666)
+    assert "or by an AllReduce or process group of this one that is not closed, which waits" in caught.value.text
     assert caught.value.code is Code.ALREADY_EXISTS
     world.join(1)
     assert len(world.epochs) == 2

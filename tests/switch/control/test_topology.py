@@ -303,6 +303,10 @@ def test_connections_that_break_off_with_the_leaf_are_no_sign_of_processes_that_
         registry.detach(0.5, name, "its connection ended")
     registry.heartbeat(3.0, "job", 1, 101)
     registry.tick(3.0)
+    events = [output.event for output in registry.drain() if isinstance(output, ev.Emit)]
+    (failed,) = [event.text for event in events if isinstance(event, ev.MemberFailed)]
+    assert ("as that of a process does that ends" in failed) == (goes != ("a",))
+    assert ("; it joined at switch 'a', which has gone; " in failed) == (goes == ("a",))
     assert job.roster.gone() == (0,)
     assert job.grace.ends_at is not None
     assert job.grace.ends_at - 3.0 == ends_within_s

@@ -94,7 +94,7 @@ def test_a_limit_of_descriptors_that_is_too_small_is_named(tmp_path: Path) -> No
     )
     assert ended.returncode == 1
     assert ended.stderr == (
-        "Error: this process may have 16 files and connections open, and needs 27, and one more for each worker: raise "
+        "Error: this process may have 16 files and connections open, and needs 33, and one more for each worker: raise "
         "the limit of open files (ulimit -n, LimitNOFILE=)\n"
     )
 

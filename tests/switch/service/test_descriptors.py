@@ -21,7 +21,7 @@ def test_where_none_is_left_to_look_with_all_are_open() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "shards", "needed"),
-    [(16, 1, 27), (26, 1, 27), (27, 1, None), (27, 2, 30), (24, 0, None), (resource.RLIM_INFINITY, 64, None)],
+    [(16, 1, 33), (32, 1, 33), (33, 1, None), (33, 2, 36), (30, 0, None), (resource.RLIM_INFINITY, 64, None)],
 )
 def test_a_switch_says_how_many_it_needs_to_begin(limit: int, shards: int, needed: int | None) -> None:
     why = why_too_few(limit, shards)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import shutil
 import socket
 import ssl
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -27,15 +24,14 @@ from tests.switch.service.serving import Serving, job_spec
 from inagg_switch.control.events import ROOT
 from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import Counters, JobCounters, SlotWait
-from inagg_switch.service import http_server
 from inagg_switch.service import metrics as service_metrics
 from inagg_switch.service.control_client import ControlCallError
-from inagg_switch.service.http_server import Listener, Reply, check_http_address
+from inagg_switch.service.http_server import Listener, check_http_address
 from inagg_switch.service.metric_names import METRICS
 from inagg_switch.service.metrics import RefusedCollector, families, take
 from inagg_switch.service.metrics_server import CERTIFICATE_ENDS, MetricsServer
 from inagg_switch.service.refused_callers import WRONG_SECRET, RefusedCallers
-from inagg_switch.service.security import Secrets, Security, SecurityError, Served
+from inagg_switch.service.security import Security, SecurityError, Served
 from inagg_wire.errors import Reason
 
 
@@ -435,83 +431,11 @@ def test_build_process_and_calls_are_told(busy: Serving) -> None:
     assert re.search(r'inagg_control_call_seconds_bucket\{call="Join",code="OK",le="\+Inf"\} [1-9]', text)
 
 
-def test_slow_connections_hold_no_thread_each_and_are_cut_at_the_same_time(
-    busy: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_server, "REQUEST_S", 0.2)
-    with ExitStack() as stack:
-        url = stack.enter_context(metrics(busy))
-        before = threading.active_count()
-        slow = [
-            stack.enter_context(socket.create_connection(address_of(url), 5))
-            for _ in range(http_server.CONNECTIONS_MAX)
-        ]
-        begun = time.monotonic()
-        for connection in slow:
-            connection.sendall(b"GET /met")
-        assert threading.active_count() - before <= 2 * http_server.THREADS  # each has its alarm clock
-        assert all(connection.recv(1) == b"" for connection in slow)
-        assert time.monotonic() - begun < http_server.REQUEST_S * http_server.CONNECTIONS_MAX / http_server.THREADS / 2
-        assert status_of(url)[0] == 200
-
-
-def test_a_slow_request_over_tls_is_cut_though_it_says_something_now_and_then(
-    busy: Serving, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each byte starts the time of a read anew, but not that of the request."""
-    monkeypatch.setattr(http_server, "REQUEST_S", 0.3)
-    pair = authority.issue("slow")
-    trust = ssl.create_default_context(cafile=authority.pair.certificate)
-    with (
-        metrics(busy, security=Security(pair.certificate, pair.key)) as url,
-        socket.create_connection(address_of(url), 5) as plain,
-        trust.wrap_socket(plain, server_hostname="127.0.0.1") as slow,
-    ):
-        sent = 0
-        with suppress(OSError):
-            while sent < 30:
-                slow.sendall(b"G")
-                sent += 1
-                time.sleep(0.1)
-        assert sent < 15
-
-
 def test_who_asks_for_headers_alone_gets_them(busy: Serving) -> None:
     with metrics(busy) as url:
         request = urllib.request.Request(url.replace("/metrics", "/healthz"), method="HEAD")
         with urllib.request.urlopen(request, timeout=5) as reply:
             assert (reply.status, reply.headers["Content-Length"], reply.read()) == (200, "3", b"")
-
-
-def test_a_connection_of_which_nothing_comes_does_not_delay_the_end(
-    busy: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Browsers open some ahead."""
-    monkeypatch.setattr(http_server, "REQUEST_S", 120.0)
-    server = metrics_server(busy)
-    with socket.create_connection(address_of(server.url), 5) as idle:
-        busy.until(lambda: any("inagg-metrics_" in thread.name for thread in threading.enumerate()))
-        begun = time.monotonic()
-        server.close()
-        assert idle.recv(1) == b""
-        assert time.monotonic() - begun < http_server.REQUEST_S / 2
-
-
-def test_a_bug_in_an_answer_is_in_the_log() -> None:
-    def broken(request: object) -> Reply:
-        raise ZeroDivisionError
-
-    with structlog.testing.capture_logs() as log, Listener("127.0.0.1:0") as listener:
-        server = http_server.HttpServer(
-            listener, "page", broken, Security().certificates, Secrets({}), RefusedCallers()
-        )
-        with socket.create_connection(address_of(server.url), 5) as asks:
-            asks.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            assert asks.recv(1) == b""
-        server.close()
-    assert [(entry["event"], entry["server"], entry["exc_info"]) for entry in log] == [
-        ("http_request_failed", "page", True)
-    ]
 
 
 def test_an_answer_that_waits_for_the_event_loop_does_not_delay_its_end(
@@ -529,26 +453,6 @@ def test_an_answer_that_waits_for_the_event_loop_does_not_delay_its_end(
             return time.monotonic() - begun
 
     assert busy.loop.run(close(), 300) < service_metrics.SNAPSHOT_S / 2
-
-
-def test_a_connection_for_which_no_descriptor_is_left_takes_no_processor(
-    busy: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = 0
-
-    def no_descriptor(_: object) -> None:
-        nonlocal tried
-        tried += 1
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    with metrics(busy) as url:
-        monkeypatch.setattr(HTTPServer, "get_request", no_descriptor)
-        with socket.create_connection(address_of(url), 5):
-            busy.until(lambda: tried)
-            time.sleep(0.3)
-        assert tried <= 5
-        monkeypatch.undo()
-        assert status_of(url)[0] == 200
 
 
 ALERTS = Path(__file__).parents[3] / "switch" / "alerts.yml"

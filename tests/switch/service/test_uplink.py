@@ -23,7 +23,7 @@ from inagg_proto.v1 import control_pb2_grpc
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.topology import AttachedSwitch
 from inagg_switch.driver import Counters, DriverError, JobCounters, Shard
-from inagg_switch.service import uplink_agent
+from inagg_switch.service import remote_switch, uplink_agent
 from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.remote_switch import RemoteSwitch
@@ -211,9 +211,11 @@ def test_the_end_of_a_stream_that_went_with_its_parent_does_not_end_the_next(swi
         controller.attach(hall)
         new = controller.attach(rack)
         controller.detach(old, "its connection ended")
+        assert old.why_gone == "switch 'hall', above it, has gone"
         return new
 
-    assert not switch.loop.run(come_and_go(), 5).gone.is_set()
+    new = switch.loop.run(come_and_go(), 5)
+    assert not new.gone.is_set()
     assert set(controller.registry.topology.switches) == {"hall", "rack"}
 
 
@@ -225,15 +227,24 @@ def test_a_switch_of_another_protocol_is_not_taken_in(switch: Serving) -> None:
         next(stream)
 
 
+@contextmanager
+def stream_below(root: Serving) -> Iterator[tuple[Any, queue.SimpleQueue[pb.AttachRequest | None]]]:
+    """The stream of a switch, rack1, that answers nothing, and what more it is to send; None ends it."""
+    sends: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
+    sends.put(pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS, "10.0.0.1")))
+    stream: Any = root.client._stub.Attach(iter(sends.get, None), metadata=root.client._metadata)
+    assert next(stream).HasField("attached")
+    try:
+        yield stream, sends
+    finally:
+        stream.cancel()
+        sends.put(None)
+
+
 def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None:
     """Python would log an error of it."""
-    hello = pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS, "10.0.0.1"))
-    asked: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
-    asked.put(hello)
-    stream: Any = switch.client._stub.Attach(iter(asked.get, None), metadata=switch.client._metadata)
-    assert next(stream).HasField("attached")
-    stream.cancel()
-    asked.put(None)
+    with stream_below(switch):
+        pass
 
     async def wait_for_orders() -> list[str]:
         controller = switch.server.controller
@@ -247,6 +258,28 @@ def test_a_switch_below_that_goes_leaves_no_task_behind(switch: Serving) -> None
     assert switch.loop.run(wait_for_orders(), 10) == []
 
 
+def lost(log: list[Any]) -> list[tuple[str, str]]:
+    """How loud the log is on switches that have gone, and for which reasons they have."""
+    return [(entry["log_level"], entry["why"]) for entry in log if entry["event"] == "switch_lost"]
+
+
+def test_a_switch_below_that_does_not_answer_has_gone_for_that_reason(
+    switch: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = switch.server.controller
+    assert controller is not None
+    monkeypatch.setattr(remote_switch, "ANSWER_S", 0.6)
+    with structlog.testing.capture_logs() as log, stream_below(switch):
+        switch.until(lambda: lost(log))
+    assert lost(log) == [("warning", "it has not answered for 1 s")]
+
+
+def test_a_root_that_stops_warns_of_no_switch_below(switch: Serving) -> None:
+    with structlog.testing.capture_logs() as log, stream_below(switch):
+        switch.stop()
+    assert lost(log) == [("info", "the root stops")]
+
+
 @pytest.mark.parametrize("bug", [False, True])
 def test_a_bug_in_what_is_done_with_an_answer_is_in_the_log_and_an_end_of_the_stream_is_not(
     switch: Serving, monkeypatch: pytest.MonkeyPatch, bug: bool
@@ -256,19 +289,13 @@ def test_a_bug_in_what_is_done_with_an_answer_is_in_the_log_and_an_end_of_the_st
             raise ZeroDivisionError
 
     monkeypatch.setattr(RemoteSwitch, "answered", answered)
-    hello = pb.AttachRequest(hello=hello_message("rack1", (Shard(("10.0.0.1", 5000), 1024),), LIMITS, "10.0.0.1"))
-    asked: queue.SimpleQueue[pb.AttachRequest | None] = queue.SimpleQueue()
-    asked.put(hello)
     controller = switch.server.controller
     assert controller is not None
-    with structlog.testing.capture_logs() as log:
-        stream: Any = switch.client._stub.Attach(iter(asked.get, None), metadata=switch.client._metadata)
-        assert next(stream).HasField("attached")
-        asked.put(pb.AttachRequest(answer=pb.Answer()))
+    with structlog.testing.capture_logs() as log, stream_below(switch) as (stream, sends):
+        sends.put(pb.AttachRequest(answer=pb.Answer()))
         if not bug:
             stream.cancel()
         switch.until(lambda: not controller.registry.topology.switches)
-        asked.put(None)
     assert [entry["event"] for entry in log if entry["log_level"] == "error"] == ["answer_failed"] * bug
 
 
