@@ -118,7 +118,9 @@ class AllReduce:
 
     def __call__(self, values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Sum ``values`` over all ranks, into ``out`` or in place, and return where. See `submit`."""
-        return self.submit(values, out, wait=True).result()
+        # The number first: what a handler raised before that would leave this out, and nobody would know.
+        turn = next(self._turns)
+        return self.submit(values, out, wait=True, turn=turn).result()
 
     def submit(
         self,
@@ -144,46 +146,55 @@ class AllReduce:
         over.
 
         A call counts though it raises. So ranks that all catch the same error go on, and where one rank alone had it,
-        as of memory, what it submits next is an error on all of them, in place of sums of different arrays.
+        as of memory, what it submits next is an error on all of them, in place of sums of different arrays. What a
+        handler of a signal raises meanwhile is raised when this has begun: the sums come all the same.
 
         With ``scatter``, a reduce-scatter: ``values`` are an equal piece for each rank, and this rank's sums go to
         ``out``, which may be the same memory as its piece of ``values``, or none of them; there is no ``contributed``.
         Where the switch can do it, each sum comes to its rank alone, so of an all-reduce's bytes one part in as many as
         there are ranks comes back; with the policy "fallback", all ranks get all sums, to pass on what others lack.
         """
-        turn = self.take_turn() if turn is None else turn
-        pieces = self.config.workers if scatter else None
-        task = make_task(values, out, float_type, divisor, contributed, pieces, self.config.rank)
-        return self._submit(task, turn, tag, wait)
+        turn = next(self._turns) if turn is None else turn
+        with Deferred() as signals:
+            pieces = self.config.workers if scatter else None
+            task = make_task(values, out, float_type, divisor, contributed, pieces, self.config.rank)
+            work = self.begin(task, turn, tag, signals if wait else None)
+        if wait:
+            work.exception()
+        return work
 
     def take_turn(self) -> int:
         """The number of an operation, for who has something to do before it is submitted that may fail on this rank
         alone. Each must be submitted, but for those that have failed."""
         return next(self._turns)
 
-    def _submit(self, task: Task, turn: int, tag: int, wait: bool = False, codec: Codec | None = None) -> Work:
+    def begin(
+        self, task: Task, turn: int, tag: int, signals: Deferred | None = None, codec: Codec | None = None
+    ) -> Work:
+        """Begin a task as `submit` does, for who has put handlers off, as must be done from `take_turn` on: ``signals``
+        to do the work here until one comes. See `submit_task` for ``codec``."""
         task.tag, task.codec = zlib.crc32(pack(">II", turn & 0xFFFFFFFF, tag & 0xFFFFFFFF)), codec
-        if wait:
-            with Deferred() as signals:
-                self._begin(task, lambda network: network.submit_and_drive(task, signals))()
-            task.work.exception()
-        else:
+        if signals is None:
             self._begin(task, lambda network: network.submit(task))
+        else:
+            self._begin(task, lambda network: network.submit_and_drive(task, signals))()
         return task.work
 
     def submit_task(self, task: Task, turn: int, tag: int, codec: Codec) -> Work:
         """Begin a task whose values ``codec`` brings, with arrays that nobody else has, and of which nobody checks that
         they fit. Of values on a device (`Staging`) needs the policy "raise": the inner group could not sum them.
         ``turn``: from `take_turn`. Otherwise as `submit`."""
-        return self._submit(task, turn, tag, codec=codec)
+        with Deferred():
+            return self.begin(task, turn, tag, codec=codec)
 
     def submit_max(self, values: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None) -> Work:
         """Begin to take the maximum over all ranks of each byte of ``values``, into ``out`` or in place.
 
         Goes through the switch in blocks of scales. Otherwise as `submit`.
         """
-        turn = self.take_turn()
-        return self._submit(make_max_task(values, out), turn, tag=0)
+        turn = next(self._turns)
+        with Deferred():
+            return self.begin(make_max_task(values, out), turn, tag=0)
 
     def _begin(self, task: Task, submit: Callable[[Network], T]) -> T | Callable[[], None]:
         """``submit`` the task to the network if there is one, and return what that does."""
@@ -257,18 +268,19 @@ class AllReduce:
         happens in a process that was forked from the rank's."""
         if os.getpid() != self._process:
             return
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._failure = self._failure or AllReduceError(CLOSED_SUMMING)
-            network, fallback = self._network, self._fallback
-        atexit.unregister(self.close)
-        if fallback is not None:
-            fallback.close()
-        if network is not None:
-            for task in network.close(reason, end):
-                self._finish(task, self._failure)
+        with Deferred():  # else the other ranks would wait for this one, which would not close a second time
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+                self._failure = self._failure or AllReduceError(CLOSED_SUMMING)
+                network, fallback = self._network, self._fallback
+            atexit.unregister(self.close)
+            if fallback is not None:
+                fallback.close()
+            if network is not None:
+                for task in network.close(reason, end):
+                    self._finish(task, self._failure)
         if not self._callbacks.shutdown(self.config.timeout_s):
             log.warning(
                 "after %g s something that is called when sums are there, or waits for a device, is not over",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,3 +117,62 @@ def test_a_signal_that_another_thread_takes_waits_too() -> None:
     with handled(), pytest.raises(Interrupted):
         be_interrupted()
     assert done == ["all"]
+
+
+def test_the_block_runs_though_a_handler_raises_before_it_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any of the signals, in the moment in which handlers are replaced."""
+    calls: list[int] = []
+    done: list[str] = []
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        calls.append(number)
+        raise Interrupted
+
+    set_handler(handler)
+    interrupt = signal.getsignal(signal.SIGINT)
+    real = signal.getsignal
+
+    def get(number: int) -> Any:
+        found = real(number)
+        if number == signal.SIGALRM and not calls:
+            signal.raise_signal(signal.SIGALRM)
+        return found
+
+    monkeypatch.setattr("inagg_link.signals._signal", SimpleNamespace(getsignal=get, signal=signal.signal))
+
+    def run() -> None:
+        with Deferred():
+            signal.raise_signal(signal.SIGALRM)
+            done.append("all")
+
+    with pytest.raises(Interrupted):
+        run()
+    assert done == ["all"]
+    assert calls == [signal.SIGALRM] * 2
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert signal.getsignal(signal.SIGINT) is interrupt
+
+
+def test_what_was_put_off_is_called_though_a_handler_raises_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        calls.append("called")
+        raise Interrupted
+
+    def put(number: int, new: Any) -> Any:
+        before = signal.signal(number, new)
+        if new is handler and not calls:
+            signal.raise_signal(signal.SIGALRM)
+        return before
+
+    set_handler(handler)
+
+    def run() -> None:
+        with Deferred():
+            signal.raise_signal(signal.SIGALRM)
+            monkeypatch.setattr("inagg_link.signals._signal", SimpleNamespace(signal=put))
+
+    with pytest.raises(Interrupted):
+        run()
+    assert calls == ["called"] * 2

@@ -101,16 +101,16 @@ class Transport:
 
     def submit(self, begin: Callable[[], None], awaited: bool = False) -> None:
         """Have ``begin`` called, which gives the engine an operation; if a device will wait for that (``awaited``), or
-        has waited for another, here and now. In the order of the calls. For any thread."""
+        has waited for another, here and now. In the order of the calls. For any thread, on the main one where handlers
+        are put off."""
         self._to_begin.append(begin)
         with self.lock:  # so that no other one is begun here meanwhile: see `runs_without_python`
             if awaited and not self._stays:
                 self._loop.stay()
                 self._stays = True
             if self._stays:
-                with Deferred():
-                    self._begin()
-                    self.wake()
+                self._begin()
+                self.wake()
             else:
                 self._request_python()
 

@@ -102,7 +102,7 @@ class InaggGroup(ForwardingGroup):
         self.counts.update(reason for reason in why_not if reason is not None)
         if not mine:
             return forward(rest)
-        works: list[dist.Work] = [job.sum(tensors[i], op, targets[i], scatter=scatter) for i in mine]
+        works = job.sum_all([tensors[i] for i in mine], op, [targets[i] for i in mine], scatter)
         return JoinedWork([*works, *([forward(rest)] if rest else [])], targets)
 
     # --- the group ---

@@ -22,6 +22,7 @@ from inagg_host.compress.memory import Memories, memory_of
 from inagg_host.config import ConfigError
 from inagg_host.io.futures import CallbackExecutor, Work
 from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
+from inagg_link.signals import Deferred
 
 from .gpu.device import view
 from .gpu.stream import Computed, DeviceStream, Event
@@ -216,8 +217,9 @@ class CompressedSums:
             vectors = {number: values[start:end] for number, start, end in places}
             return self._exchange.begin(compressor, vectors, self._compression.memories, call)
 
-        begun = self._begin.submit(begin)
-        self._end.submit(self._finish, begun, buffer, places, apart, streams.to_device, work)
+        with Deferred():
+            begun = self._begin.submit(begin)
+            self._end.submit(self._finish, begun, buffer, places, apart, streams.to_device, work)
         return TensorWork(work, [buffer])
 
     def _finish(

@@ -26,6 +26,7 @@ from inagg_host.allreduce import AllReduce
 from inagg_host.errors import CLOSED, FORKED, AllReduceError, again
 from inagg_host.io.serial_executor import SerialExecutor, shutdown_all
 from inagg_host.stats import Counters
+from inagg_link.signals import Deferred
 
 from .gpu.arrival import Arrival, refuse_capture
 from .gpu.stream import DeviceStream, Event
@@ -98,35 +99,40 @@ class HostAllReduce:
         it would be of the host's sums. An error while it begins, for want of memory, say, ends the job for all ranks:
         those of this host have begun to sum inside."""
         turn = self.arrays.take_turn()
-        if contributed is not None:
-            raise ValueError("where a host sums inside first, no rank has what it contributes")
-        if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had
-            raise AllReduceError(FORKED)
-        result = tensor if out is None else out
-        check(tensor, result, self._local_size * self.arrays.config.workers if scatter else 1)
-        refuse_capture(tensor.device)
-        tensor, target = tensor.detach(), result.detach()
-        done: Future[None] = Future()
-        done.set_running_or_notify_cancel()
+        begins = False
         try:
-            with self._lock:
-                if self._failure is not None:
-                    raise again(self._failure)
-                if self._closed:
-                    raise AllReduceError(f"{CLOSED}: {self._reason}" if self._reason else CLOSED)
-                if divide_first:
-                    tensor, divisor = tensor / divisor, 1
-                whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
-                parts, scattered = self._begin_scatter(whole)
-                scatters_on, arrival = self._streams_of(tensor.device) if tensor.is_cuda else (None, None)
-                one = _Sum(target, whole, parts, scatters_on, scattered, divisor, turn, tag, arrival, scatter)
-                one.keep(whole, parts, target)
-                launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
+            with Deferred():
+                if contributed is not None:
+                    raise ValueError("where a host sums inside first, no rank has what it contributes")
+                if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had
+                    raise AllReduceError(FORKED)
+                result = tensor if out is None else out
+                check(tensor, result, self._local_size * self.arrays.config.workers if scatter else 1)
+                refuse_capture(tensor.device)
+                tensor, target = tensor.detach(), result.detach()
+                done: Future[None] = Future()
+                done.set_running_or_notify_cancel()
+                begins = True
+                with self._lock:
+                    if self._failure is not None:
+                        raise again(self._failure)
+                    if self._closed:
+                        raise AllReduceError(f"{CLOSED}: {self._reason}" if self._reason else CLOSED)
+                    if divide_first:
+                        tensor, divisor = tensor / divisor, 1
+                    whole = self._by_place(tensor) if scatter else self._in_equal_parts(tensor)
+                    parts, scattered = self._begin_scatter(whole)
+                    scatters_on, arrival = self._streams_of(tensor.device) if tensor.is_cuda else (None, None)
+                    one = _Sum(target, whole, parts, scatters_on, scattered, divisor, turn, tag, arrival, scatter)
+                    one.keep(whole, parts, target)
+                    launched = self._end.submit(self._complete, one, self._begin.submit(self._sum, one), done)
+                    begins = False
+                self._unfinished.add(done)
+                done.add_done_callback(self._unfinished.discard)
         except BaseException as error:
-            self.close(self._inside_failed(error), end=True)
+            if begins:
+                self.close(self._inside_failed(error), end=True)
             raise
-        self._unfinished.add(done)
-        done.add_done_callback(self._unfinished.discard)
         if arrival is not None:
             # As the device's other users may wait for what is launched (see `gpu.device`), all of it must be. With NCCL
             # that is at once; Gloo's gather waits for the sums.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import re
@@ -10,8 +11,8 @@ import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,7 @@ from inagg_host.config import ConfigError
 from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
+from inagg_link.signals import Deferred
 from inagg_wire.names import NAME_CHARS_MAX, shortened
 
 from . import failures
@@ -81,6 +83,10 @@ class GroupJob:
         self._failed = ""
         """Error of this rank, if it was closed because of one."""
         self._last_sum = failures.mark()
+        self._calls = itertools.count()
+        """Sums so far. One that was interrupted before it began counts on this rank as on the others, so that the next
+        is an error on all, in place of sums of different tensors."""
+        self._said = False  # the summary
 
     # --- what goes where ---
 
@@ -130,13 +136,42 @@ class GroupJob:
         cannot be. ``number``: what tells it from others of the same shape, the same on all ranks. ``wait``: the caller
         will. ``contributed``: as of `TensorAllReduce.submit`, where hosts have one rank. ``scatter``: ``tensor`` is an
         equal part for each rank, and ``out`` gets this rank's; see `AllReduce.submit`. Raises ValueError as `check`."""
+        call = next(self._calls)  # before anything that may fail, or be interrupted
         self._last_sum = failures.mark()
-        divisor = self.divisor(op) or 1
-        tag = zlib.crc32(f"{tuple(tensor.shape)} {number} {divisor}".encode())
         try:
-            # Sums are soon beyond 65504 where their mean is not: divided first, as DDP and NCCL do it.
-            first = divisor > 1 and tensor.dtype is torch.float16
-            return self.join().submit(
+            sums = self.join()
+        except AllReduceError as error:
+            return failed(error)
+        return self._submit(sums, tensor, op, out, f"{call} {number}", wait, contributed, scatter)
+
+    def sum_all(
+        self, tensors: Sequence[torch.Tensor], op: Any, outs: Sequence[torch.Tensor], scatter: bool = False
+    ) -> list[TensorWork]:
+        """Sum several as `sum` does one: all, or none if a handler of a signal raises before the first."""
+        call = next(self._calls)
+        self._last_sum = failures.mark()
+        try:
+            sums = self.join()
+        except AllReduceError as error:
+            return [failed(error) for _ in tensors]
+        on_host = all(tensor.device.type == "cpu" for tensor in tensors)
+        with Deferred() if on_host else nullcontext():  # as room on a device may be waited for
+            return [
+                self._submit(sums, tensor, op, out, f"{call} {i}", scatter=scatter)
+                for i, (tensor, out) in enumerate(zip(tensors, outs, strict=True))
+            ]
+
+    def _submit(
+        self, sums: TensorAllReduce | HostAllReduce, tensor: torch.Tensor, op: Any, out: torch.Tensor | None,
+        which: str, wait: bool = False, contributed: torch.Tensor | None = None, scatter: bool = False,
+    ) -> TensorWork:  # fmt: skip
+        """Have ``sums`` sum it; ``which``: what tells it from others of the same shape."""
+        divisor = self.divisor(op) or 1
+        tag = zlib.crc32(f"{tuple(tensor.shape)} {which} {divisor}".encode())
+        # Sums are soon beyond 65504 where their mean is not: divided first, as DDP and NCCL do it.
+        first = divisor > 1 and tensor.dtype is torch.float16
+        try:
+            return sums.submit(
                 tensor, out, divisor, tag=tag, wait=wait, contributed=contributed, scatter=scatter, divide_first=first
             )
         except AllReduceError as error:
@@ -240,16 +275,18 @@ class GroupJob:
     def _close(self, error: BaseException | None) -> None:
         if os.getpid() != self._process:  # forked: it is the other process that is a rank
             return
-        with self._lock:
-            if self._closed:
-                return
-            # A script may have caught an error of another group, which is why it leaves this one.
-            self._failed = failures.since(self._last_sum) if error is None else f"{type(error).__name__}: {error}"
+        with Deferred(), self._lock:
+            first = not self._closed
+            if first:
+                # A script may have caught an error of another group, which is why it leaves this one.
+                self._failed = failures.since(self._last_sum) if error is None else f"{type(error).__name__}: {error}"
             self._closed, sums = True, self._sums  # if it is being joined, who does that leaves it
+        if sums is not None:  # also if a call before this one was interrupted
+            self._leave(sums, self._spare, drain=first and error is None)
         atexit.unregister(self._abandon)
-        if sums is not None:
-            self._leave(sums, self._spare, drain=error is None)
-        if self.settings.summary:
+        with self._lock:
+            said, self._said = self._said, True
+        if self.settings.summary and not said:
             job = "no job" if sums is None else f"job {sums.arrays.config.job}"
             text = f"inagg: rank {self.rank} of {self.workers}, {job}\n{self.counters.summary()}"
             print(text.replace("\n", "\n  "), file=sys.stderr, flush=True)

@@ -18,6 +18,8 @@ from inagg_host.closed import ignore
 from inagg_host.errors import CLOSED, FORKED, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
+from inagg_host.task import make_task
+from inagg_link.signals import Deferred
 
 from .cuda import FLOAT_TYPES, Stage, bring
 from .gpu.device import is_plain, overlap, view
@@ -87,20 +89,30 @@ class TensorAllReduce:
         if all is over.
         """
         turn = self.arrays.take_turn() if turn is None else turn
-        result = tensor if out is None else out
-        check(tensor, result, self.arrays.config.workers if scatter else 1)
-        if contributed is not None:
-            _check_contributed(contributed, tensor, self._platforms)
-        tensor, target = tensor.detach(), result.detach()
-        if divide_first:
-            tensor, divisor = tensor / divisor, 1
-        with span(SUBMIT):
-            self._refuse_if_over()
-            if tensor.device.type in self._platforms:
+        with Deferred() as signals:
+            result = tensor if out is None else out
+            check(tensor, result, self.arrays.config.workers if scatter else 1)
+            if contributed is not None:
+                _check_contributed(contributed, tensor, self._platforms)
+            tensor, target = tensor.detach(), result.detach()
+            if divide_first:
+                tensor, divisor = tensor / divisor, 1
+            device = tensor.device if tensor.device.type in self._platforms else None
+            if device is None:
+                with span(SUBMIT):
+                    self._refuse_if_over()
+                    pending, finish = self._submit_cpu(
+                        tensor, target, divisor, turn, tag, signals if wait else None, contributed, scatter
+                    )
+                work = TensorWork(pending, [result], finish)
+        if device is not None:  # where handlers are not put off: that may wait for room on it
+            with span(SUBMIT):
+                self._refuse_if_over()
                 with self._alone():
-                    return self.stage(tensor.device).submit(tensor, target, divisor, result, turn, tag, scatter)
-            pending, finish = self._submit_cpu(tensor, target, divisor, turn, tag, wait, contributed, scatter)
-            return TensorWork(pending, [result], finish)
+                    return self.stage(device).submit(tensor, target, divisor, result, turn, tag, scatter)
+        if wait:
+            pending.exception()
+        return work
 
     def _refuse_if_over(self) -> None:
         if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had
@@ -134,10 +146,11 @@ class TensorAllReduce:
         return self._stages[device]
 
     def _submit_cpu(
-        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, turn: int, tag: int, wait: bool,
+        self, tensor: torch.Tensor, target: torch.Tensor, divisor: int, turn: int, tag: int, signals: Deferred | None,
         contributed: torch.Tensor | None, scatter: bool,
     ) -> tuple[Work, Callable[[], None] | None]:  # fmt: skip
-        """Submit a CPU tensor that was checked; the work, and what is to be called when its sums are there."""
+        """Submit a CPU tensor that was checked, as `AllReduce.begin`; the work, and what is to be called when its sums
+        are there."""
         if is_plain(target) and not (scatter and overlap(tensor, target)):
             landing, finish = target, None
         else:
@@ -147,9 +160,9 @@ class TensorAllReduce:
         if not is_plain(tensor):
             tensor = tensor.contiguous().resolve_neg()
         own, float_type = None if contributed is None else view(contributed), FLOAT_TYPES[tensor.dtype]
-        work = self.arrays.submit(
-            view(tensor), view(landing), float_type, divisor, own, tag, wait, scatter=scatter, turn=turn
-        )
+        pieces, rank = self.arrays.config.workers if scatter else None, self.arrays.config.rank
+        task = make_task(view(tensor), view(landing), float_type, divisor, own, pieces, rank)
+        work = self.arrays.begin(task, turn, tag, signals)
         self._last = weakref.ref(work)
         return work, finish
 
