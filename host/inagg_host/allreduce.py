@@ -74,6 +74,9 @@ class AllReduce:
         waiting for a rank that cannot join."""
         refuse_unknown(options, AllReduceOptions.__annotations__)
         self.config = Config.from_environment(**options)
+        self.timeout_s = self.config.timeout_s
+        """Seconds that a sum may take, from its submission. May be changed at any time, and counts from then on, also
+        for what was submitted before."""
         if self.config.policy == "fallback" and inner is None:
             raise ConfigError(
                 'the policy "fallback" needs an inner group to fall back to, as the PyTorch adapters have'
@@ -104,7 +107,10 @@ class AllReduce:
         atexit.register(self.close)
 
     def _join(self, stop: Callable[[], str | None], level: int = logging.WARNING) -> Network:
-        return Network(self.config, self._counters, self._finish, self._on_broken, self._wrap_link, stop, level)
+        return Network(
+            self.config, self._counters, self._finish, self._on_broken, self._wrap_link, lambda: self.timeout_s, stop,
+            level,
+        )  # fmt: skip
 
     def _use(self, network: Network) -> None:
         """Have ``network`` do what is submitted from now on."""
@@ -281,10 +287,10 @@ class AllReduce:
             if network is not None:
                 for task in network.close(reason, end):
                     self._finish(task, self._failure)
-        if not self._callbacks.shutdown(self.config.timeout_s):
+        if not self._callbacks.shutdown(self.timeout_s):
             log.warning(
                 "after %g s something that is called when sums are there, or waits for a device, is not over",
-                self.config.timeout_s,
+                self.timeout_s,
             )
 
     def __enter__(self) -> Self:

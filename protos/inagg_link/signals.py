@@ -29,7 +29,7 @@ class Deferred:
         """Called when one has come, at any point of the block: to end its waiting."""
         self._handlers: dict[int, Any] = {}
         self._early: BaseException | None = None
-        """What a handler raised that was not put off yet."""
+        """An exception of a handler that was not put off yet."""
         self._over = False
 
     def __enter__(self) -> Self:

@@ -93,7 +93,8 @@ class Watchdog:
 
     def __init__(self, limit_s: float, patience_s: float = PATIENCE_S) -> None:
         """``limit_s``: how long sums are waited for, up to `config.TIME_MAX_S`."""
-        self._limit_ns = int(limit_s * 1e9)
+        self.limit_s = limit_s
+        """The same, of what is added from now on; it may be changed at any time."""
         self._event = os.eventfd(0, os.EFD_CLOEXEC)
         self._record = np.zeros(1, WATCH)
         self._at: int = self._record.ctypes.data
@@ -115,7 +116,7 @@ class Watchdog:
     def add(self, codec: Codec) -> None:
         """Watch what a device waits for, from now on, and keep its memory."""
         self._watched.add(codec)
-        codec.record["due_ns"] = time.monotonic_ns() + self._limit_ns
+        codec.record["due_ns"] = time.monotonic_ns() + int(self.limit_s * 1e9)
         _add(self._at, codec.address)
 
     def remove(self, codec: Codec) -> None:

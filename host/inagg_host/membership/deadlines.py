@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import sub
 
 from inagg_host.config import Config
@@ -23,11 +23,17 @@ class Deadlines:
     """Deadlines of one rank, to be asked again and again, on one thread."""
 
     def __init__(
-        self, config: Config, session: Session, transport: Transport, tasks: Mapping[Operation, tuple[Task, Traffic]]
+        self,
+        config: Config,
+        limit_s: Callable[[], float],
+        session: Session,
+        transport: Transport,
+        tasks: Mapping[Operation, tuple[Task, Traffic]],
     ) -> None:
-        """``tasks``: what is unfinished, in order, and the transport's `datagrams` when that was begun; it changes
-        where the transport calls."""
-        self._config, self._session, self._transport, self._tasks = config, session, transport, tasks
+        """``limit_s``: how long sums may take now; ``tasks``: what is unfinished, in order, and the transport's
+        `datagrams` when that was begun; it changes where the transport calls."""
+        self._config, self._limit_s, self._session, self._transport = config, limit_s, session, transport
+        self._tasks = tasks
         self._reachability = UdpReachability()
 
     def missed(self) -> str | None:
@@ -38,7 +44,7 @@ class Deadlines:
             if self._reachability.lost and self._config.policy == "fallback":
                 return said
             log.warning("%s: %s", self._config.who, said)
-        oldest, limit_s = next(iter(list(self._tasks)), None), self._config.timeout_s
+        oldest, limit_s = next(iter(list(self._tasks)), None), self._limit_s()
         if oldest is None or time.monotonic() - oldest.submitted_s <= limit_s:
             return None
         return f"no result within {limit_s:g} s. {self._session.calls.why()}{self._done_for(oldest)}"

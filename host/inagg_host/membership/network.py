@@ -61,13 +61,14 @@ class Network:
         finished: Callable[[Task, AllReduceError | None], None],
         broken: Callable[[Network, AllReduceError], None],
         wrap_link: Callable[[Link], Link] | None,
+        limit_s: Callable[[], float],
         stop: Callable[[], str | None],
         level: int = logging.WARNING,
     ) -> None:
-        """``stop`` is asked while this is being made: joining fails with the sentence that it returns, though other
-        ranks may still come. When a job that runs joins again, it is not. ``level``: of what is logged meanwhile of
-        waits and vain attempts."""
-        self.config = config
+        """``limit_s``: how long sums may take now. ``stop`` is asked while this is being made: joining fails with the
+        sentence that it returns, though other ranks may still come. When a job that runs joins again, it is not.
+        ``level``: of what is logged meanwhile of waits and vain attempts."""
+        self.config, self._limit_s = config, limit_s
         self._counters, self._finished, self._broken = counters, finished, broken
         # In order, and `Transport.datagrams` when they were begun; to be changed where the transport calls.
         self._tasks: dict[Operation, tuple[Task, Traffic]] = {}
@@ -163,6 +164,7 @@ class Network:
         self._tasks.clear()
         self._late.clear()
         self._finished = self._broken = ignore
+        self._limit_s = float  # which is 0: nothing is waited for
         return unfinished
 
     # --- where the transport calls ---
@@ -291,7 +293,7 @@ class Network:
         self._started.wait()
         if self._closed.is_set():
             return
-        deadlines = Deadlines(self.config, self._session, self.transport, self._tasks)
+        deadlines = Deadlines(self.config, self._limit_s, self._session, self.transport, self._tasks)
         while not self._closed.wait(DEADLINES_EVERY_S):
             while self._put_off:
                 self._put_off.popleft()()

@@ -121,8 +121,9 @@ class InaggGroup(ForwardingGroup):
         return BACKEND
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the limit of what the inner group does. An operation of the switch may take as long as was said at the
-        start."""
+        """Set how long operations may take, as `torch.distributed.set_timeout` does: those of the inner group, and sums
+        of the switch, also those that were begun before."""
+        self.jobs.set_timeout(timeout)
         self.inner.set_timeout(timeout)
 
     def shutdown(self) -> None:

@@ -185,7 +185,7 @@ class CompressedSums:
         self, compression: Compression, arrays: AllReduce, rank: int, workers: int, gather: Gather | None
     ) -> None:
         self._compression, self._workers = compression, workers
-        self._arrays, self._limit_s = arrays, arrays.config.timeout_s
+        self._arrays = arrays
         self._exchange = Exchange(arrays, rank, workers, compression.seed, gather)
         self._begin = SerialExecutor("inagg-compress")
         self._end = SerialExecutor("inagg-decompress")
@@ -246,8 +246,8 @@ class CompressedSums:
     def close(self) -> None:
         """Stop. The job must have ended, so that nothing waits but a gather, which does not hear of it: for as long as
         an operation may take."""
-        if not shutdown_all((self._begin, self._end, self._callbacks), self._limit_s):
-            log.warning("after %g s a gather still waits for another rank", self._limit_s)
+        if not shutdown_all((self._begin, self._end, self._callbacks), self._arrays.timeout_s):
+            log.warning("after %g s a gather still waits for another rank", self._arrays.timeout_s)
             return  # what a stream does is not over
         for streams in self._streams.values():
             streams.close()

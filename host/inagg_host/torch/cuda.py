@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 
 import torch
 from torch import Tensor
@@ -72,10 +73,14 @@ class Stage:
             self.device = TensorDevice(platform, self._jobs)
             made.callback(self.device.close)
             self._encodes = self.device.encodes
-            self._watchdog = Watchdog(arrays.config.timeout_s)
+            self._watchdog = Watchdog(arrays.timeout_s)
             made.callback(self._watchdog.close)
             self._looks.start()
             made.pop_all()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long the device waits for the sums of what is submitted from now on."""
+        self._watchdog.limit_s = timeout.total_seconds()
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, turn: int, tag: int, scatter: bool

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 import torch
@@ -261,11 +262,17 @@ class HostAllReduce:
         """Counters of what this rank has sent to the switch and had from it, brought up to date."""
         return self._sums.counters
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long sums may take, from now on, inside as well."""
+        self._sums.set_timeout(timeout)
+        for group in list(self._inside):
+            group.set_timeout(timeout)
+
     def drain(self) -> None:
         """Wait as `TensorAllReduce.drain` does."""
         if os.getpid() != self._process:
             return
-        wait_for_all(list(self._unfinished), self.arrays.config.timeout_s)
+        wait_for_all(list(self._unfinished), self.arrays.timeout_s)
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job, or end it, as `TensorAllReduce.close` does."""
@@ -279,7 +286,7 @@ class HostAllReduce:
             for group in self._inside:
                 group.abort()
         self._sums.close(reason, end)
-        limit_s = self.arrays.config.timeout_s
+        limit_s = self.arrays.timeout_s
         if shutdown_all((self._begin, self._end), limit_s):
             for stream in itertools.chain(*self._streams.values()):
                 stream.close()

@@ -21,7 +21,7 @@ import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ReduceOp
 
-from inagg_host.config import ConfigError
+from inagg_host.config import TIME_MAX_S, ConfigError
 from inagg_host.errors import CLOSED, AllReduceError
 from inagg_host.nickname import nickname
 from inagg_host.stats import Counters
@@ -35,7 +35,7 @@ from .formats import EXACT
 from .hosts import HostAllReduce
 from .inner import ArrayGroup, make_inner
 from .options import DEFAULT_FORMAT, Settings, resolve_options
-from .tensors import DEVICES, TensorAllReduce, check
+from .tensors import DEVICES, TensorAllReduce, check, has_no_memory
 from .work import TensorWork, failed
 
 ONLY_LABELS = ("world", "ddp")
@@ -88,6 +88,16 @@ class GroupJob:
         is an error on all, in place of sums of different tensors."""
         self._said = False  # the summary
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long sums may take, from now on: no longer than the option says, if there was one."""
+        with self._lock:
+            self._timeout, sums = timeout, self._sums
+        if sums is not None:
+            sums.set_timeout(self._limit())
+
+    def _limit(self) -> timedelta:
+        return min(self._timeout, timedelta(seconds=min(self.settings.timeout_s, TIME_MAX_S)))
+
     # --- what goes where ---
 
     def divisor(self, op: Any) -> int | None:
@@ -107,6 +117,8 @@ class GroupJob:
             return f"op-{_name(op)}"
         if tensor.layout is not torch.strided:
             return "sparse"
+        if has_no_memory(tensor):
+            return "no-memory"
         if tensor.dtype not in FLOAT_TYPES:
             return str(tensor.dtype).replace("torch.", "dtype-")
         if tensor.device.type not in DEVICES:
@@ -200,6 +212,7 @@ class GroupJob:
                 raise AllReduceError(f"rank {self.rank} cannot join: {why}") from error
             with self._lock:
                 if (why := self._why_closed()) is None:
+                    sums.arrays.timeout_s = self._limit().total_seconds()  # it may have been set meanwhile
                     self._sums, self._spare = sums, spare
                     atexit.register(self._abandon)
                     return sums

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from functools import reduce
 from operator import add
 
@@ -28,6 +29,8 @@ class GroupJobs:
         self._lock = threading.Lock()
         self._jobs = {self.own.settings.config.format: self.own}
         self._closed = False
+        self._timeout: timedelta | None = None
+        """Limit that was set; None: that of the beginning."""
         self.names = Names(self)
         """Words of the switch on the ranks, for errors of the inner group."""
 
@@ -45,10 +48,19 @@ class GroupJobs:
             if name not in self._jobs:
                 made = self._make(name)
                 with self._lock:
-                    self._jobs[name], closed = made, self._closed
+                    self._jobs[name], closed, timeout = made, self._closed, self._timeout
+                if timeout is not None:
+                    made.set_timeout(timeout)
                 if closed:
                     made.close()
             return self._jobs[name]
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long sums may take, as `GroupJob.set_timeout`, also in jobs that are made later."""
+        with self._lock:
+            self._timeout = timeout
+        for job in self._all():
+            job.set_timeout(timeout)
 
     @property
     def failure(self) -> AllReduceError | None:

@@ -99,6 +99,8 @@ class Settings:
     not given)."""
     reduce_scatter_format: str
     """Format of reduce-scatters."""
+    timeout_s: float
+    """Seconds that the option of that name says; infinite if it was not given."""
 
     @property
     def common(self) -> dict[str, Any]:
@@ -133,10 +135,10 @@ def resolve_options(
     host, hosts = rank // local_size, workers // local_size
     config = Config.from_environment(**{**options, "rank": host, "workers": hosts})
     limit_s = timeout.total_seconds()
-    limited = option("timeout_s", options) is not None
+    asked_s = config.timeout_s if option("timeout_s", options) is not None else math.inf
     config = replace(
         config,
-        timeout_s=min(config.timeout_s, limit_s) if limited else limit_s,
+        timeout_s=min(asked_s, limit_s),
         join_timeout_s=min(config.join_timeout_s, limit_s),
         reconnect_s=min(config.reconnect_s, limit_s),
     )
@@ -147,7 +149,7 @@ def resolve_options(
     if scattered is not None:
         scattered = format_of("reduce_scatter_format", scattered, REDUCE_SCATTER_FORMAT).name
     flag(BLOCKING_WAIT)  # it counts later, for each sum: an error is to come here, and on all ranks
-    return Settings(int(min_bytes), local_size, flag("INAGG_SUMMARY"), config, scattered or config.format)
+    return Settings(int(min_bytes), local_size, flag("INAGG_SUMMARY"), config, scattered or config.format, asked_s)
 
 
 def check_names(options: Collection[str], *others: str) -> None:

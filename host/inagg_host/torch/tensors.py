@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self, Unpack
 
@@ -114,6 +115,12 @@ class TensorAllReduce:
             pending.exception()
         return work
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set how long sums may take, from now on; on a device, of what is submitted from now on."""
+        self.arrays.timeout_s = timeout.total_seconds()
+        for stage in list(self._stages.values()):
+            stage.set_timeout(timeout)
+
     def _refuse_if_over(self) -> None:
         if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had
             raise AllReduceError(FORKED)
@@ -181,7 +188,7 @@ class TensorAllReduce:
         unfinished: list[Future[Any]] = [f for stage in list(self._stages.values()) for f in stage.unfinished]
         if (last := self._last()) is not None:
             unfinished.append(last)
-        wait_for_all(unfinished, self.arrays.config.timeout_s)
+        wait_for_all(unfinished, self.arrays.timeout_s)
 
     def close(self, reason: str = "", end: bool = False) -> None:
         """Leave the job, or ``end`` it for all ranks. What is unfinished fails. No error if called twice; nothing
@@ -242,6 +249,15 @@ def check(tensor: torch.Tensor, target: torch.Tensor, pieces: int = 1) -> None:
             f"{target.stride()}: several of its elements are one place in memory. Give a copy, which .contiguous() "
             "and .clone() make, or the tensor that was expanded"
         )
+
+
+def has_no_memory(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` stands for others, or for none, which operators alone can sum: one of `torch.func`'s, or of a
+    class with a ``__torch_dispatch__``, such as FakeTensor. Not a DTensor, of which each rank has something else."""
+    dispatch = torch.Tensor.__torch_dispatch__
+    if getattr(type(tensor), "__torch_dispatch__", dispatch) is dispatch:
+        return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not hasattr(tensor, "to_local")
 
 
 def _check_contributed(contributed: torch.Tensor, tensor: torch.Tensor, devices: Collection[str]) -> None:

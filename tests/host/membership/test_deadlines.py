@@ -29,6 +29,7 @@ class Rank:
 
     def __init__(self, policy: str = "raise") -> None:
         self.came = 0
+        self.limit_s = 1.0
         self.tasks: dict[Any, Any] = {Operation(): (None, (5, 0, 0))}
         shards = np.zeros(1, [("snd_una", int), ("snd_nxt", int)])
         shards["snd_nxt"] = 1
@@ -38,8 +39,8 @@ class Rank:
             engine=SimpleNamespace(state=SimpleNamespace(shards=shards), epoch=epoch),
         )  # fmt: skip
         session: Any = SimpleNamespace(calls=SimpleNamespace(why=self.why), counted=self.counted)
-        config = Config(switch="127.0.0.1:9", rank=0, workers=2, timeout_s=1.0, policy=policy)
-        self.deadlines = Deadlines(config, session, transport, self.tasks)
+        config = Config(switch="127.0.0.1:9", rank=0, workers=2, policy=policy)
+        self.deadlines = Deadlines(config, lambda: self.limit_s, session, transport, self.tasks)
 
     def why(self) -> str:
         return WHY
@@ -61,6 +62,14 @@ def test_who_has_waited_for_too_long_says_what_went_to_and_fro() -> None:
     assert said == (
         f"no result within 1 s. {WHY} Meanwhile this rank sent 4 datagrams, 4 of them again, and 0 came to it."
     )
+
+
+def test_the_limit_is_that_of_now() -> None:
+    rank = Rank()
+    rank.limit_s = 1e9
+    assert rank.deadlines.missed() is None
+    rank.limit_s = 2.0
+    assert rank.deadlines.missed() is not None
 
 
 def test_a_sum_that_comes_while_the_switch_is_asked_is_no_error_of_the_thread_that_asks(

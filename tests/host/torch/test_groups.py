@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
+from datetime import timedelta
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from tests.host.torch.ranks import LARGE, equal
@@ -14,7 +16,7 @@ from tests.host.torch.world import World
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from inagg_host.torch import InaggGroup, Options
+from inagg_host.torch import InaggGroup, Options, lossy
 from inagg_testbed.training import make_model
 
 
@@ -151,3 +153,34 @@ def test_where_groups_take_all_slots_the_error_says_what_helps(beside: World) ->
     assert "no room for job" in said
     assert "start the switch with more slots (--slots)" in said
     assert said.endswith('Also, groups that need no switch take no slots as new_group(backend="gloo")')
+
+
+def with_another_limit(joined: bool) -> tuple[str, list[float]]:
+    """What a sum is told for which the other rank does not come, after the limit was lowered, in the group's format and
+    in another one; and limits after it was raised beyond what the option says."""
+    told, options = "", Options(window=16, timeout_s=50.0)
+    group = dist.new_group(backend="inagg", pg_options=options, timeout=timedelta(seconds=40))
+    assert isinstance(group, InaggGroup)
+    if joined:
+        dist.all_reduce(torch.ones(LARGE), group=group)
+    group.set_timeout(timedelta(seconds=1))
+    with lossy("nat8"):
+        dist.all_reduce(torch.ones(LARGE), group=group)
+        arrays = group.jobs.current().join().arrays
+    own = group.jobs.own.join().arrays
+    limits = [arrays.timeout_s, own.timeout_s]
+    if dist.get_rank() == 0:
+        with pytest.raises(RuntimeError) as caught:
+            dist.all_reduce(torch.ones(LARGE), group=group)
+        told = str(caught.value)
+    dist.barrier()
+    group.set_timeout(timedelta(seconds=60))
+    dist.destroy_process_group(group)
+    return told, [*limits, own.timeout_s]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_limit_that_is_set_holds_for_sums_of_the_switch(beside: World, joined: bool) -> None:
+    (told, limits), (_, others) = beside.run(with_another_limit, joined)
+    assert "no result within 1 s" in told
+    assert limits == others == [1.0, 1.0, 50.0]

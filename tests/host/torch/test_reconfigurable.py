@@ -292,7 +292,9 @@ class Meetings:
         inner = SimpleNamespace(
             shutdown=note("end inner group of"), abort=note("abort inner group of"), set_timeout=note("limit")
         )
-        return inner, SimpleNamespace(inner=Counter(), close=note("leave"), abort=note("abort"))
+        return inner, SimpleNamespace(
+            inner=Counter(), close=note("leave"), abort=note("abort"), set_timeout=note("limit of sums")
+        )
 
 
 @pytest.fixture
@@ -372,7 +374,7 @@ def test_members_wait_for_each_other_as_long_as_is_said_and_for_sums_as_long_as_
     group.shutdown()
     group.set_timeout(TIMEOUT)  # there is nobody whom it concerns
     assert meetings.timeouts == [(TIMEOUT, SHORT), (TIMEOUT, TIMEOUT), (SHORT, SHORT)]
-    assert [event for event in meetings.events if event.startswith("limit")] == ["limit uuid-2"]
+    assert [event for event in meetings.events if event.startswith("limit")] == ["limit of sums uuid-2", "limit uuid-2"]
 
 
 @pytest.mark.parametrize(("given", "limit_s"), [({}, 3.0), ({"rejoin_limit_s": 7.0}, 7.0)])

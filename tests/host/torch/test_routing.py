@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import ReduceOp
+from torch.testing._internal.two_tensor import TwoTensor
 
 from inagg_host.nickname import script_name
 from inagg_host.torch.job import PLACE_CHARS_MAX, GroupJob, _job_name
@@ -51,10 +53,28 @@ def test_cuda_tensors_are_carried_but_of_rocm(
     hip: str | None, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr("inagg_host.torch.job.has_no_memory", lambda tensor: False)
     with FakeTensorMode():
         tensor = torch.empty(100, device="cuda")
     assert make_job().why_not(tensor, ReduceOp.SUM) == reason
     assert make_job().why_not(torch.ones(100), ReduceOp.SUM) is None
+
+
+def test_tensors_without_memory_are_not() -> None:
+    """As small ones, which Gloo sums by operators."""
+    job, reasons = make_job(), list[str | None]()
+
+    def note(values: torch.Tensor) -> torch.Tensor:
+        reasons.append(job.why_not(values, ReduceOp.SUM))
+        return values.sum()
+
+    torch.func.grad(note)(torch.ones(100))
+    with FakeTensorMode():
+        note(torch.ones(100))
+    two: Any = TwoTensor  # without types
+    note(two(torch.ones(100), torch.ones(100)))
+    note(torch.nn.Parameter(torch.ones(100)))
+    assert reasons == ["no-memory"] * 3 + [None]
 
 
 @pytest.mark.parametrize("op", ["MAX", "MIN", "PRODUCT", "BAND"])
