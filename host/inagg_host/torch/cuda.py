@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from datetime import timedelta
 
 import torch
 from torch import Tensor
@@ -78,9 +77,9 @@ class Stage:
             self._looks.start()
             made.pop_all()
 
-    def set_timeout(self, timeout: timedelta) -> None:
+    def set_timeout(self, limit_s: float) -> None:
         """Set how long the device waits for the sums of what is submitted from now on."""
-        self._watchdog.limit_s = timeout.total_seconds()
+        self._watchdog.limit_s = limit_s
 
     def submit(
         self, tensor: Tensor, target: Tensor, divisor: int, result: Tensor, turn: int, tag: int, scatter: bool

@@ -16,6 +16,7 @@ import torch
 
 from inagg_host.allreduce import AllReduce, AllReduceOptions
 from inagg_host.closed import ignore
+from inagg_host.config import TIME_MAX_S
 from inagg_host.errors import CLOSED, FORKED, AllReduceError
 from inagg_host.io.futures import Work
 from inagg_host.stats import Counters
@@ -117,9 +118,9 @@ class TensorAllReduce:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long sums may take, from now on; on a device, of what is submitted from now on."""
-        self.arrays.timeout_s = timeout.total_seconds()
+        self.arrays.timeout_s = min(timeout.total_seconds(), TIME_MAX_S)
         for stage in list(self._stages.values()):
-            stage.set_timeout(timeout)
+            stage.set_timeout(self.arrays.timeout_s)
 
     def _refuse_if_over(self) -> None:
         if os.getpid() != self._process:  # before the lock, which a thread of the parent's may have had

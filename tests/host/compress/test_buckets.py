@@ -23,7 +23,7 @@ SOON_S = 60.0
 class OneRank:
     """The sums of a job of one rank: its own values."""
 
-    config = SimpleNamespace(timeout_s=SOON_S)
+    timeout_s = SOON_S
 
     def submit(self, values: npt.NDArray[Any], out: npt.NDArray[Any], **options: Any) -> SimpleNamespace:
         out[:] = values
@@ -87,7 +87,7 @@ def test_closing_waits_for_a_gather_no_longer_than_an_operation_may_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Gloo's goes on for its own time limit, though the job has ended: another rank sleeps."""
-    monkeypatch.setattr(OneRank, "config", SimpleNamespace(timeout_s=0.1))
+    monkeypatch.setattr(OneRank, "timeout_s", 0.1)
     gathers, over = threading.Event(), threading.Event()
 
     def gather(data: bytes) -> list[bytes]:

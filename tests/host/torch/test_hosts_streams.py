@@ -53,10 +53,11 @@ class Rig:
         """What the network has to sum."""
         self.at_once = False
         """It has the sums as soon as it is given something."""
-        config = SimpleNamespace(workers=2, timeout_s=30.0, rank=0, job="job.0")
+        config = SimpleNamespace(workers=2, rank=0, job="job.0")
         self.arrays = arrays = SimpleNamespace(
-            config=config, take_turn=lambda: 0, later=lambda call: threading.Thread(target=call).start(), failure=None
-        )
+            config=config, timeout_s=30.0, failure=None, take_turn=lambda: 0,
+            later=lambda call: threading.Thread(target=call).start(),
+        )  # fmt: skip
         sums = SimpleNamespace(arrays=arrays, submit=self._submit, close=lambda *_, **__: None)
         self.sums = HostAllReduce(cast(Any, sums), cast(Any, Group(self)), cast(Any, Group(self)))
 
@@ -241,7 +242,7 @@ def test_closing_waits_for_a_rank_of_the_host_no_longer_than_an_operation_may_ta
 ) -> None:
     """It sleeps, and the groups of the host do not hear that the job has ended."""
     rig, over = Rig(), threading.Event()
-    rig.sums.arrays.config = cast(Any, SimpleNamespace(timeout_s=0.1))
+    rig.sums.arrays.timeout_s = 0.1
     rig.sums._begin.submit(over.wait, PATIENCE_S)
     began_s = time.monotonic()
     rig.sums.close()

@@ -151,16 +151,20 @@ def test_where_there_is_no_room_only_groups_that_one_may_do_without_are_told_of_
 
 def test_what_is_not_the_same_sum_has_another_tag() -> None:
     """By which ranks find out that they sum different things."""
-    tags, job = list[int](), make_job()
-    sums: Any = SimpleNamespace(submit=lambda *_, tag, **__: tags.append(tag))
-    job._sums = sums
-    job.sum(torch.ones(2, 3))
-    job.sum(torch.ones(3, 2))
-    job.sum(torch.ones(2, 3), number=1)
-    job.sum(torch.ones(2, 3), ReduceOp.AVG)
-    assert len(set(tags)) == 4
-    job.sum(torch.zeros(2, 3))
-    assert tags[4] == tags[0]
+
+    def tag(*sum_: Any, place: int = 0, **more: Any) -> int:
+        """The tag of a job's sum, in its ``place``."""
+        tags, job = list[int](), make_job()
+        sums: Any = SimpleNamespace(submit=lambda *_, tag, **__: tags.append(tag))
+        job._sums = sums
+        for _ in range(place + 1):
+            job.sum(*sum_, **more)
+        return tags[place]
+
+    ones = torch.ones(2, 3)
+    others = [tag(torch.ones(3, 2)), tag(ones, number=1), tag(ones, ReduceOp.AVG), tag(ones, place=1)]
+    assert len({tag(ones), *others}) == 5
+    assert tag(torch.zeros(2, 3)) == tag(ones)
 
 
 # --- the state of a hook ---
@@ -213,7 +217,7 @@ def test_a_state_leaves_a_job_for_another_when_all_ranks_have_made_that(
 
 def sums_of_hosts(calls: list[str]) -> Any:
     sums = Part("sums", calls)
-    sums.arrays = SimpleNamespace(config=SimpleNamespace(timeout_s=10.0))  # type: ignore[attr-defined]
+    sums.arrays = SimpleNamespace(timeout_s=10.0)  # type: ignore[attr-defined]
     return sums
 
 

@@ -256,7 +256,7 @@ def test_sums_are_not_written_over_values_that_may_not_be_encoded_yet(two: World
 
 
 def test_nothing_is_left_of_a_stage_that_got_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays: Any = SimpleNamespace(config=SimpleNamespace(policy="fallback", timeout_s=1.0))
+    arrays: Any = SimpleNamespace(config=SimpleNamespace(policy="fallback"), timeout_s=1.0)
     platform, start = CpuPlatform(torch.device("cpu")), threading.Thread.start
 
     def fail(thread: threading.Thread) -> None:
