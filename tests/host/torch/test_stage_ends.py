@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -255,9 +256,9 @@ def test_what_a_device_waits_on_is_kept_until_it_has_passed_it(two: World, early
     assert equal(two.run(keep_what_a_device_waits_on, f"kept-{early}-{os.getpid()}", early)) == (True, 1, True, 0, 2.0)
 
 
-def wait_in_vain(name: str) -> tuple[bool, bool, str]:
+def wait_in_vain(name: str, lowered: bool) -> tuple[bool, bool, str]:
     """Of rank 0: whether a device is told of sums for which the other rank never submits, though the interpreter's lock
-    is kept until then; whether they are NaN; what waiting for them raises."""
+    is kept until then; whether they are NaN; what waiting for them raises. ``lowered``: the limit was."""
     found, told = (True, True, ""), np.zeros(1, np.int64)
     store_word(told.ctypes.data, 1)
     comes(told.ctypes.data)  # compiles
@@ -270,10 +271,13 @@ def wait_in_vain(name: str) -> tuple[bool, bool, str]:
     with (
         patch.object(cuda, "Arriving", make),
         patch.object(cuda, "Watchdog", lambda limit_s: Watchdog(limit_s, 0.1)),
-        TensorAllReduce(rank=dist.get_rank(), workers=2, job=name, timeout_s=0.3) as all_reduce,
+        TensorAllReduce(rank=dist.get_rank(), workers=2, job=name, timeout_s=1e6 if lowered else 0.3) as all_reduce,
     ):
         if dist.get_rank() == 0:
             all_reduce._platforms = {"cpu": partial(CpuPlatform, copied_bytes=1000)}
+            if lowered:
+                all_reduce.stage(torch.device("cpu"))
+                all_reduce.set_timeout(timedelta(seconds=0.3))
             values = torch.ones(250)
             work = all_reduce.submit(values)
             came = comes(made[0].summed)
@@ -284,7 +288,10 @@ def wait_in_vain(name: str) -> tuple[bool, bool, str]:
     return found
 
 
-def test_a_device_that_waits_in_vain_goes_on_after_the_time_limit_though_nobody_can_run_python(two: World) -> None:
-    (came, is_nan, why), _ = two.run(wait_in_vain, f"vain-{os.getpid()}")
+@pytest.mark.parametrize("lowered", [False, True], ids=["from the beginning", "set later"])
+def test_a_device_that_waits_in_vain_goes_on_after_the_time_limit_though_nobody_can_run_python(
+    two: World, lowered: bool
+) -> None:
+    (came, is_nan, why), _ = two.run(wait_in_vain, f"vain-{lowered}-{os.getpid()}", lowered)
     assert (came, is_nan) == (True, True)
     assert "no result within 0.3 s" in why
