@@ -20,8 +20,12 @@ from inagg_switch.cli.ready_file import claim, remove_own, write_own
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[int]:
-    """Another process that was started with the ready file; its number."""
-    with subprocess.Popen([sys.executable, "-c", "input()", str(tmp_path / "ready")], stdin=subprocess.PIPE) as process:
+    """Another process that was started with the ready file, and runs: Linux shows the words of a command an instant
+    after it has begun; its number."""
+    command = [sys.executable, "-c", "input('runs')", str(tmp_path / "ready")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(4) == b"runs"
         yield process.pid
         process.kill()
 
