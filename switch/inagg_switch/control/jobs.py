@@ -223,9 +223,9 @@ class Job:
     def _fail(self, now: float, member: Member) -> None:
         member.go(MemberTrigger.SILENCE)
         broke_off, silent_s = member.broke_off_at is not None, member.silent_s(now)
-        lost = None if self.has_switch_of(member) else member.request.switch
+        lost = member.request.switch if member.lost_switch else None
         self._emit(now, self.watching.failed(now, self.name, member.rank, silent_s, broke_off=broke_off, lost=lost))
-        if member.seems_ended and lost is None:  # it was not the switch that ended
+        if member.seems_ended:
             member.ended_at = now
 
     def _break(self, now: float, cause: Cause, rank: int | None, text: str) -> None:
@@ -257,6 +257,9 @@ class Job:
 
     def switch_gone(self, now: float, gone: Container[str], text: str) -> None:
         """Switches of the tree have gone."""
+        for member in self.roster:
+            if member.request.switch in gone:
+                member.lost_switch = True
         if self.epochs.uses(gone):
             self.switch_restarted(now, text, gone)
         elif self.state is JobState.JOINING:

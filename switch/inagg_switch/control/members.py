@@ -85,6 +85,9 @@ class Member:
     """Time at which the connection by which it watched the job broke off, unless it has been heard since."""
     ended_at: float | None = None
     """Time at which it was given up as one whose process has ended, unless it has been heard since."""
+    lost_switch: bool = False
+    """Whether the switch of the tree by which it joined has gone, and it has not been heard since. That may be back
+    already."""
     round_trip_s: float | None = None
     """Round trip that the member measured (RFC 6298), as its last heartbeat said; None: it has none."""
     was_in_epoch: bool = False
@@ -110,7 +113,7 @@ class Member:
 
     def heard(self, now: float) -> None:
         """Note that the member's process is there."""
-        self.heard_at, self.broke_off_at, self.ended_at = now, None, None
+        self.heard_at, self.broke_off_at, self.ended_at, self.lost_switch = now, None, None, False
 
     def paused(self, now: float, seconds: float) -> None:
         """Nobody listened for so long until ``now``."""
@@ -129,5 +132,8 @@ class Member:
 
     @property
     def seems_ended(self) -> bool:
-        """Whether its connection broke off while it was heard, as that of a process does that ends."""
-        return self.broke_off_at is not None and self.broke_off_at - self.heard_at < HEARD_LATELY_S
+        """Whether its connection broke off while it was heard, as that of a process does that ends, and not for the
+        end of its switch."""
+        if self.broke_off_at is None or self.lost_switch:
+            return False
+        return self.broke_off_at - self.heard_at < HEARD_LATELY_S

@@ -288,9 +288,10 @@ def test_ranks_behind_a_leaf_that_is_gone_are_cut_off_and_no_dead_processes() ->
     assert "Silent for too long: ranks 0-1; look whether those processes still run." in why(12.0)
 
 
+@pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize(("goes", "ends_within_s"), [(("a",), 60.0), (("b",), 2.0), ((), 2.0)])
 def test_connections_that_break_off_with_the_leaf_are_no_sign_of_processes_that_have_ended(
-    goes: tuple[str, ...], ends_within_s: float
+    goes: tuple[str, ...], ends_within_s: float, back: bool
 ) -> None:
     world = World(switch("a"), switch("b"))
     for rank, at in enumerate(("a", "b")):
@@ -301,6 +302,8 @@ def test_connections_that_break_off_with_the_leaf_are_no_sign_of_processes_that_
     registry.break_off(0.5, job, 0, 100)
     for name in goes:
         registry.detach(0.5, name, "its connection ended")
+        if back:  # before anybody is given up
+            registry.topology.attach(switch(name))
     registry.heartbeat(3.0, "job", 1, 101)
     registry.tick(3.0)
     events = [output.event for output in registry.drain() if isinstance(output, ev.Emit)]
@@ -310,3 +313,19 @@ def test_connections_that_break_off_with_the_leaf_are_no_sign_of_processes_that_
     assert job.roster.gone() == (0,)
     assert job.grace.ends_at is not None
     assert job.grace.ends_at - 3.0 == ends_within_s
+
+
+def test_a_process_that_ends_at_a_leaf_that_was_away_before_has_ended() -> None:
+    world = World(switch("a"), switch("b"))
+    for rank, at in enumerate(("a", "b")):
+        world.join(rank, at, workers=2)
+    registry, (order,) = world.registry, world.orders()
+    registry.bound(0.0, order.job, order.serial)
+    job = registry.jobs.find(0.0, "job")
+    registry.detach(0.5, "a", "its connection ended")
+    registry.topology.attach(switch("a"))
+    registry.heartbeat(1.0, "job", 0, 100)
+    registry.break_off(1.5, job, 0, 100)
+    registry.heartbeat(3.9, "job", 1, 101)
+    registry.tick(4.0)
+    assert [member.rank for member in job.roster.ended()] == [0]
