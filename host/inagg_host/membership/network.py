@@ -28,7 +28,7 @@ from inagg_wire.formats import job_format
 from .calls import SessionError
 from .deadlines import Deadlines
 from .endpoint import Endpoint
-from .session import Loss, Session
+from .session import OVER, Loss, Session
 
 log = logging.getLogger("inagg")
 
@@ -252,6 +252,9 @@ class Network:
         try:
             epoch = self._session.join(self._bind, resume, multicast=self._endpoint.listens)
         except Exception as error:  # whatever it is: those who wait must hear of it
+            if isinstance(error, SessionError) and error.code is OVER:
+                self._break(AllReduceError(over_text(self.config.job, str(error))), error)
+                return
             why = f"a new epoch could not begin: {advised(error)}"
             if loss.cause.partition(": ")[0] != str(error).partition(": ")[0]:  # else they say the same, as of a switch
                 why = f"{loss.cause}; and {why}"

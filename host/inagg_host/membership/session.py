@@ -31,6 +31,8 @@ log = logging.getLogger("inagg")
 HEARTBEATS_MISSED = 3
 """Heartbeats in a row that must fail to reach the switch before it counts as gone."""
 
+OVER = grpc.StatusCode.ABORTED
+"""Code of calls of a rank whose job was ended for good."""
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
 
 
@@ -189,7 +191,7 @@ class Session:
                     continue
                 missed += 1
                 if error.code() not in UNREACHABLE or missed >= HEARTBEATS_MISSED:
-                    self._tell(epoch, Loss(str(self.calls.explain(error))))
+                    self._tell(epoch, Loss(str(self.calls.explain(error)), final=error.code() is OVER))
                 continue
             missed = 0
             if reply.state != pb.JOB_STATE_RUNNING or reply.epoch != epoch:
@@ -216,8 +218,9 @@ class Session:
                 self.calls.without_thread(stub)
                 log.warning("%s cannot listen to the switch: %s", self._config.who, advised(error))
             except grpc.RpcError as error:
-                if error.code() in NOT_THERE and not self._closed.is_set() and stub is self.calls.stub:
-                    self._tell(self._epoch, Loss(str(self.calls.explain(error))))
+                over = error.code() is OVER
+                if (over or error.code() in NOT_THERE) and not self._closed.is_set() and stub is self.calls.stub:
+                    self._tell(self._epoch, Loss(str(self.calls.explain(error)), final=over))
             self._closed.wait(RETRY_S)
 
     def _hear(self, event: pb.Event) -> None:

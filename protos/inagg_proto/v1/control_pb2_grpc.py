@@ -115,7 +115,8 @@ class ControlServicer(object):
         one) gives the running epoch and disturbs nobody. Errors, besides those of Create: NOT_FOUND (no job of that
         name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
         come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
-        while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+        while waiting; or a rank or an operator had ended the one in which `member` was), INTERNAL (the switch could not be
+        set up), UNAVAILABLE (the switch is stopping: try again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -139,7 +140,8 @@ class ControlServicer(object):
 
     def Heartbeat(self, request, context):
         """Says that a member is alive. Errors: NOT_FOUND (no such job: it ended, or the switch restarted; join again with
-        a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`).
+        a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`), ABORTED (a
+        rank or an operator has ended the job in which this member was: there is nothing to join).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -147,8 +149,9 @@ class ControlServicer(object):
 
     def Watch(self, request, context):
         """Streams what happens to a job. The first event is its present state, so a broken stream is resumed by calling
-        again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, RESOURCE_EXHAUSTED (too many watchers, or
-        this one read too slowly: watch again), UNAVAILABLE (the switch is stopping).
+        again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, ABORTED (for a member, as for Heartbeat),
+        RESOURCE_EXHAUSTED (too many watchers, or this one read too slowly: watch again), UNAVAILABLE (the switch is
+        stopping).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,8 @@ class ControlStub:
     one) gives the running epoch and disturbs nobody. Errors, besides those of Create: NOT_FOUND (no job of that
     name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
     come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
-    while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+    while waiting; or a rank or an operator had ended the one in which `member` was), INTERNAL (the switch could not be
+    set up), UNAVAILABLE (the switch is stopping: try again).
     """
     DataPlanes: _grpc.UnaryUnaryMultiCallable[_control_pb2.DataPlanesRequest, _control_pb2.DataPlanesResponse]
     """Says where datagrams go, so that a worker can choose from which of its addresses they come before it joins: the way
@@ -69,12 +70,14 @@ class ControlStub:
     """Leaves a job. The others may finish the epoch. When all ranks have left, the job ends and its slots are free."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_control_pb2.HeartbeatRequest, _control_pb2.HeartbeatResponse]
     """Says that a member is alive. Errors: NOT_FOUND (no such job: it ended, or the switch restarted; join again with
-    a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`).
+    a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`), ABORTED (a
+    rank or an operator has ended the job in which this member was: there is nothing to join).
     """
     Watch: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRequest, _control_pb2.Event]
     """Streams what happens to a job. The first event is its present state, so a broken stream is resumed by calling
-    again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, RESOURCE_EXHAUSTED (too many watchers, or
-    this one read too slowly: watch again), UNAVAILABLE (the switch is stopping).
+    again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, ABORTED (for a member, as for Heartbeat),
+    RESOURCE_EXHAUSTED (too many watchers, or this one read too slowly: watch again), UNAVAILABLE (the switch is
+    stopping).
     """
     List: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListRequest, _control_pb2.ListResponse]
     """Lists the jobs, and those that ended lately."""
@@ -117,7 +120,8 @@ class ControlAsyncStub(ControlStub):
     one) gives the running epoch and disturbs nobody. Errors, besides those of Create: NOT_FOUND (no job of that
     name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
     come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
-    while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+    while waiting; or a rank or an operator had ended the one in which `member` was), INTERNAL (the switch could not be
+    set up), UNAVAILABLE (the switch is stopping: try again).
     """
     DataPlanes: _aio.UnaryUnaryMultiCallable[_control_pb2.DataPlanesRequest, _control_pb2.DataPlanesResponse]  # type: ignore[assignment]
     """Says where datagrams go, so that a worker can choose from which of its addresses they come before it joins: the way
@@ -128,12 +132,14 @@ class ControlAsyncStub(ControlStub):
     """Leaves a job. The others may finish the epoch. When all ranks have left, the job ends and its slots are free."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_control_pb2.HeartbeatRequest, _control_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Says that a member is alive. Errors: NOT_FOUND (no such job: it ended, or the switch restarted; join again with
-    a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`).
+    a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`), ABORTED (a
+    rank or an operator has ended the job in which this member was: there is nothing to join).
     """
     Watch: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRequest, _control_pb2.Event]  # type: ignore[assignment]
     """Streams what happens to a job. The first event is its present state, so a broken stream is resumed by calling
-    again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, RESOURCE_EXHAUSTED (too many watchers, or
-    this one read too slowly: watch again), UNAVAILABLE (the switch is stopping).
+    again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, ABORTED (for a member, as for Heartbeat),
+    RESOURCE_EXHAUSTED (too many watchers, or this one read too slowly: watch again), UNAVAILABLE (the switch is
+    stopping).
     """
     List: _aio.UnaryUnaryMultiCallable[_control_pb2.ListRequest, _control_pb2.ListResponse]  # type: ignore[assignment]
     """Lists the jobs, and those that ended lately."""
@@ -185,7 +191,8 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         one) gives the running epoch and disturbs nobody. Errors, besides those of Create: NOT_FOUND (no job of that
         name), ALREADY_EXISTS (another live process is that rank), DEADLINE_EXCEEDED (names the ranks that did not
         come), FAILED_PRECONDITION (what is brought fits neither the job nor the other ranks), ABORTED (the job ended
-        while waiting), INTERNAL (the switch could not be set up), UNAVAILABLE (the switch is stopping: try again).
+        while waiting; or a rank or an operator had ended the one in which `member` was), INTERNAL (the switch could not be
+        set up), UNAVAILABLE (the switch is stopping: try again).
         """
 
     @_abc_1.abstractmethod
@@ -214,7 +221,8 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.HeartbeatResponse, _abc.Awaitable[_control_pb2.HeartbeatResponse]]:
         """Says that a member is alive. Errors: NOT_FOUND (no such job: it ended, or the switch restarted; join again with
-        a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`).
+        a `resume`), FAILED_PRECONDITION (the switch has given this member up: join again with a `resume`), ABORTED (a
+        rank or an operator has ended the job in which this member was: there is nothing to join).
         """
 
     @_abc_1.abstractmethod
@@ -224,8 +232,9 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.Event], _abc.AsyncIterator[_control_pb2.Event]]:
         """Streams what happens to a job. The first event is its present state, so a broken stream is resumed by calling
-        again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, RESOURCE_EXHAUSTED (too many watchers, or
-        this one read too slowly: watch again), UNAVAILABLE (the switch is stopping).
+        again. The stream ends with OK after `job_ended`. Errors: NOT_FOUND, ABORTED (for a member, as for Heartbeat),
+        RESOURCE_EXHAUSTED (too many watchers, or this one read too slowly: watch again), UNAVAILABLE (the switch is
+        stopping).
         """
 
     @_abc_1.abstractmethod

@@ -37,17 +37,25 @@ class JobTable:
         """Number of jobs that have not ended."""
         return len(self.by_name)
 
-    def find(self, now: float, name: str) -> Job:
-        """The job called ``name``. Raises `ControlError` (NOT_FOUND) that says how it ended, if that is known."""
+    def find(self, now: float, name: str, member: int = 0) -> Job:
+        """The job called ``name``, for process ``member``, if one asks that is in it. Raises `ControlError` (NOT_FOUND)
+        that says how it ended, if that is known, or what `check_over` does."""
         job = self.by_name.get(name)
         if job is not None:
             return job
+        self.check_over(name, member)
         last = self.past.last(name)
         if last is None:
             why = "it has had none of that name since it started; `inagg jobs` lists what it has"
         else:
             why = f"it ended {seconds_text(now - last.at)} ago: {last.text}"
         raise ControlError(Code.NOT_FOUND, f"this switch has no job {name!r}: {why}")
+
+    def check_over(self, name: str, member: int, epoch: int | None = None) -> None:
+        """Raises `ControlError` (ABORTED) that says why the job of process ``member`` is over for good, if it is; see
+        `Past.over`."""
+        if (ended := self.past.over(name, member, epoch)) is not None:
+            raise ControlError(Code.ABORTED, ended.text)
 
     def specs_of(self, principal: str) -> list[JobSpec]:
         """The specs of all jobs that ``principal`` asked for and whose slots are not free yet."""
@@ -78,7 +86,9 @@ class JobTable:
         if job.ended is None or self.by_name.get(job.name) is not job:
             return
         cause, text = job.ended.cause, job.ended.text
-        self.past.add(Ended(job.name, job.number, job.epochs.number, job.created_at, now, cause, text, job.spec))
+        members = frozenset(member.request.member for member in job.roster if member.was_in_epoch)
+        ended = Ended(job.name, job.number, job.epochs.number, job.created_at, now, cause, text, job.spec, members)
+        self.past.add(ended)
         if job.epochs.switches:
             del self.by_name[job.name]
             self.quarantine.add(job)

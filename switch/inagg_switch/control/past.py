@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from typing import Final
 
 from ..driver import JobCounters
 from .admission import JobSpec
 from .events import Cause
+
+FINAL: Final = (Cause.ENDED_BY_MEMBER, Cause.EVICTED)
+"""Causes by which a job is over whoever comes back: somebody has decided it."""
 
 
 @dataclass(slots=True)
@@ -22,6 +26,8 @@ class Ended:
     cause: Cause
     text: str
     spec: JobSpec
+    members: frozenset[int]
+    """Identities of the processes that were in epochs of it."""
     totals: JobCounters | None = None
     """Totals at its end; None: it never ran, or the switch has not said it."""
 
@@ -43,6 +49,14 @@ class Past:
     def last(self, name: str) -> Ended | None:
         """The latest of that name, if it is remembered."""
         return next((ended for ended in reversed(self.jobs) if ended.name == name), None)
+
+    def over(self, name: str, member: int, epoch: int | None = None) -> Ended | None:
+        """The job of that name in which process ``member`` was, if it is over for good, whoever has the name now. Not
+        if the process brings a later ``epoch``: then the job has gone on elsewhere."""
+        for ended in reversed(self.jobs):
+            if ended.name == name and member in ended.members and ended.cause in FINAL:
+                return ended if epoch is None or epoch <= ended.epoch else None
+        return None
 
     def count_last(self, number: int, totals: JobCounters) -> None:
         """Note what a job had done at its end, as the switch said before it dropped it."""

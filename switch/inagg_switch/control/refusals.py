@@ -14,7 +14,7 @@ class Code(Enum):
     FAILED_PRECONDITION = "fits neither the job nor the other ranks"
     RESOURCE_EXHAUSTED = "no room now"
     DEADLINE_EXCEEDED = "others did not come in time"
-    ABORTED = "ended while waiting"
+    ABORTED = "is over"
     PERMISSION_DENIED = "for operators"
     UNAVAILABLE = "the switch is stopping"
     INTERNAL = "the switch failed"

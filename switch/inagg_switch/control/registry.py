@@ -100,6 +100,9 @@ class Registry:
 
         Raises `ControlError`; then nothing has changed.
         """
+        if request.resume is not None:
+            name = job if isinstance(job, str) else job.name
+            self.jobs.check_over(name, request.member, request.resume.epoch)
         if isinstance(job, str):
             found, is_new = self.jobs.find(now, job), False
             check_rank(found.spec, request)
@@ -125,7 +128,7 @@ class Registry:
     def heartbeat(self, now: float, name: str, rank: int, member: int, round_trip_s: float | None = None) -> Job:
         """A sign of life; the result is the job. ``round_trip_s`` is what the member measures. Raises
         `ControlError`."""
-        job = self.jobs.find(now, name)
+        job = self.jobs.find(now, name, member)
         with self._one_job(now, job, called=True):
             job.roster.heartbeat(now, rank, member, round_trip_s)
         return job

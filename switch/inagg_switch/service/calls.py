@@ -237,8 +237,8 @@ class ControlService(control_pb2_grpc.ControlServicer):
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Event]:  # noqa: N802
         async with self.called("Watch", context) as opened:
             check_message(request)
-            job = self.controller.registry.jobs.find(self.controller.now(), request.name)
             registry, subscribers = self.controller.registry, self.controller.subscribers
+            job = registry.jobs.find(self.controller.now(), request.name, request.member)
             subscriber = subscribers.add(job, self.callers.principal(context), request.member)
             by_us = False
             try:

@@ -108,6 +108,17 @@ def test_a_switch_that_knows_the_rank_no_more_is_believed_at_once() -> None:
     assert losses[0][0] == 1
 
 
+@pytest.mark.parametrize("call", ["Heartbeat", "Watch"])
+def test_a_rank_whose_job_was_ended_for_good_does_not_join_again(call: str) -> None:
+    switch, losses = ScriptedSwitch(), list[Loss]()
+    switch.refusals[call] = [grpc.StatusCode.ABORTED] * 100
+    with member(switch, losses.append) as session:
+        join(session)
+        wait_for(lambda: len(losses) > 0)
+    assert losses[0].final
+    assert losses[0].cause.endswith("says: not now")
+
+
 def test_heartbeats_come_as_often_as_the_switch_says() -> None:
     switch, began_s = Deaf([]), time.monotonic()
     with joined(switch):

@@ -22,7 +22,7 @@ from inagg_host.core import Engine
 from inagg_host.membership import reachability, reconnector
 from inagg_host.membership.fallback import REASON
 from inagg_host.membership.network import LAST_S, Network
-from inagg_host.membership.session import Loss
+from inagg_host.membership.session import Loss, Session
 from inagg_link.addresses import resolved
 from inagg_link.around import LinkAround
 from inagg_link.base import Batch, Link
@@ -381,6 +381,21 @@ def test_sums_that_have_come_are_there_though_another_rank_has_ended_the_job(
                 assert work.result(PATIENCE_S)[0] == 2.0
             with pytest.raises(AllReduceError, match=rf"^job 'early-{comes}' is over: .*: enough$"):
                 (theirs.submit(values) if comes else work).result(PATIENCE_S)
+
+
+def test_a_rank_that_hears_by_its_heartbeat_alone_that_another_has_ended_the_job_does_not_begin_it_anew(
+    switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_listen", lambda session: None)  # as if it came later than a heartbeat
+    options: dict[str, Any] = {"switch": switch.control, "workers": 2, "job": "ended", "heartbeat_limit_s": 2.0}
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(AllReduce, rank=1, **options)
+        with AllReduce(rank=0, **options) as mine:
+            theirs = other.result(PATIENCE_S)
+            work = theirs.submit(np.ones(1000, np.float32))
+            mine.close("enough", end=True)
+        with theirs, pytest.raises(AllReduceError, match=r"^job 'ended' is over: .*: enough$"):
+            work.result(PATIENCE_S)
 
 
 def test_whatever_is_raised_where_the_thread_waits_is_an_error_of_what_waits(
