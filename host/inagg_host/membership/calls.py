@@ -113,7 +113,10 @@ class Calls:
         try:
             stub = self.stub
             try:
-                call = method.future(request, timeout=timeout_s, metadata=self.metadata)
+                with self._lock:  # a Join that begins after `stop` would come after the Leave, and undo it
+                    if self._closed.is_set():
+                        raise ValueError(CLOSED_JOINING)
+                    call = method.future(request, timeout=timeout_s, metadata=self.metadata)
             except RuntimeError:
                 self.without_thread(stub)
                 raise
@@ -165,7 +168,7 @@ class Calls:
     def without_thread(self, stub: control_pb2_grpc.ControlStub) -> None:
         """A call of ``stub`` has failed because there is no thread for it: further ones go over another channel."""
         with self._lock:
-            if stub is not self.stub:
+            if stub is not self.stub or self._closed.is_set():
                 return
             control_channel.abandon(self._channel)
             self._open()

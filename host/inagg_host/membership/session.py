@@ -24,6 +24,7 @@ from inagg_wire.formats import job_format
 from inagg_wire.slots import Lease
 
 from .calls import CALL_S, LOOK_S, NOT_THERE, RETRY_S, Calls, SessionError
+from .control_channel import CLOSE_S
 from .reachability import SwitchCounts, switch_counts
 
 log = logging.getLogger("inagg")
@@ -33,6 +34,9 @@ HEARTBEATS_MISSED = 3
 
 OVER = grpc.StatusCode.ABORTED
 """Code of calls of a rank whose job was ended for good."""
+LEAVES = 3
+"""How often a rank that cannot reach the switch tries to leave. The others wait for who has not left, as it may come
+back, and do not hear why it went; and nobody else can be that rank for a while."""
 UNREACHABLE = (*NOT_THERE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN)
 
 
@@ -68,7 +72,9 @@ class Session:
         self._member = secrets.randbits(63) + 1
         self._lanes, self._window = config.lanes, config.window
         self._epoch = 0
-        self._left: set[int] = set()  # ranks; of the thread that watches
+        # Of the thread that watches: ranks that have left; the epoch that events are of, 0: the job has not run there.
+        self._left: set[int] = set()
+        self._watched_epoch = 0
         self._unnamed = ""  # where the switch's data goes if a lease names no host
         self._interval_s = 1.0
         self._closed = threading.Event()
@@ -224,13 +230,17 @@ class Session:
             self._closed.wait(RETRY_S)
 
     def _hear(self, event: pb.Event) -> None:
+        """An event, which may be late: then this rank may have joined again already."""
         kind = event.WhichOneof("event")
         if kind == "member_failed":
             failed = event.member_failed
-            self._tell(self._epoch, Loss(failed.text or f"rank {failed.rank} was given up"))
+            self._tell_watched(Loss(failed.text or f"rank {failed.rank} was given up"))
+        elif kind == "epoch_started":
+            self._watched_epoch = event.epoch_started.epoch
         elif kind == "epoch_ended":
             self._tell(event.epoch_ended.epoch, Loss(event.epoch_ended.text))
         elif kind == "state":  # of ranks that left before this began to watch nothing else tells
+            self._watched_epoch = event.state.epoch
             self._left = {member.rank for member in event.state.members if member.state == pb.MEMBER_STATE_LEFT}
         elif kind == "member_joined":
             self._left.discard(event.member_joined.rank)
@@ -244,9 +254,14 @@ class Session:
                     "many times: DistributedSampler and drop_last=True give all of them as many batches, and DDP's "
                     "`with model.join():` lets some have fewer"
                 )
-                self._tell(self._epoch, Loss(text, final=True))
+                self._tell_watched(Loss(text, final=True))
         elif kind == "job_ended":
-            self._tell(self._epoch, Loss(event.job_ended.text, final=True))
+            self._tell_watched(Loss(event.job_ended.text, final=True))
+
+    def _tell_watched(self, loss: Loss) -> None:
+        """Tell of a loss that events say, unless they are of an epoch before this rank's."""
+        if (epoch := self._epoch) <= self._watched_epoch or not self._watched_epoch:
+            self._tell(epoch, loss)
 
     def _tell(self, epoch: int, loss: Loss) -> None:
         with self._lock:
@@ -280,15 +295,23 @@ class Session:
             request = pb.LeaveRequest(
                 name=self._config.job, rank=self._config.rank, member=self._member, end=end, reason=brief(reason)
             )
+            self._leave(request)
+        if watch is not None:
+            watch.cancel()  # type: ignore[no-untyped-call]
+        self.calls.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(CLOSE_S)  # one may be left that waits for gRPC, and does nothing any more
+        self._lost = self._credited = self._round_trip_s = ignore
+
+    def _leave(self, request: pb.LeaveRequest) -> None:
+        for tries_left in reversed(range(LEAVES)):
             try:
                 self.calls.stub.Leave(request, timeout=CALL_S, metadata=self.calls.metadata)
+                return
             except grpc.RpcError as error:
                 # Then there is nothing to leave, or the switch will notice the silence.
                 log.debug("leaving job %s: %s", self._config.job, error.details())
-        if watch is not None:
-            watch.cancel()  # type: ignore[no-untyped-call]
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        self.calls.close()
-        self._lost = self._credited = self._round_trip_s = ignore
+                if error.code() not in NOT_THERE or not tries_left:
+                    return
+            time.sleep(RETRY_S)

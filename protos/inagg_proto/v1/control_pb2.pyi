@@ -525,8 +525,9 @@ class JoinRequest(_message.Message):
     rank: _builtins.int
     """The rank that this process wants to be, 0 to workers - 1."""
     member: _builtins.int
-    """A random number that the worker process chooses once and sends with all its calls; not 0. It tells a repeated
-    call from a second process that claims the same rank, also over restarts of the switch. Keep it to the process.
+    """A random number that the worker process chooses once for a job and sends with all its calls; not 0. It tells a
+    repeated call from a second process that claims the same rank, also over restarts of the switch. Keep it to the
+    process.
     """
     multicast: _builtins.bool
     """Whether it can take results from a multicast group, if the reply names one. If it then cannot, it joins again

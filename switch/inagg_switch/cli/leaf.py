@@ -70,8 +70,8 @@ class Leaf:
             keeper.close()
             for task in (stopped, attached, running, *([looking] if looking is not None else [])):
                 task.cancel()
-            await agent.close()  # so that the root knows at once
-            await server.stop(0.0)
+            await server.stop(0.0)  # first: no call is to be passed on over a channel that is closed
+            await agent.close()
             if metrics is not None:
                 metrics.close()
             ignore_signals(loop)

@@ -1,4 +1,4 @@
-"""Outages of a switch, for a command that asks it again and again: it says so once, and goes on."""
+"""Outages of a switch or its data planes, for a command that asks again and again: it says so once, and goes on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outage:
     def missed(self, error: ControlCallError, *, quiet: bool = False) -> None:
         """A question has failed: say so on standard error, once, unless ``quiet``. Raises ``error`` if asking again
         does not help, as where a job is over."""
-        if error.silent:
+        if error.silent or error.broken:  # a shard that hangs, or has died, is started again
             self._back_s = None
         elif self._told is None:
             raise error

@@ -257,13 +257,13 @@ class Job:
 
     def switch_gone(self, now: float, gone: Container[str], text: str) -> None:
         """Switches of the tree have gone."""
-        for member in self.roster:
-            if member.request.switch in gone:
-                member.lost_switch = True
         if self.epochs.uses(gone):
             self.switch_restarted(now, text, gone)
         elif self.state is JobState.JOINING:
             self._send_elsewhere(now, gone, text)
+        for member in self.roster:  # not before: who is sent elsewhere counts as heard
+            if member.request.switch in gone:
+                member.lost_switch = True
 
     def _send_elsewhere(self, now: float, gone: Container[str], text: str) -> None:
         for member in self.roster.waiting():

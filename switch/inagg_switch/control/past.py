@@ -52,7 +52,8 @@ class Past:
 
     def over(self, name: str, member: int, epoch: int | None = None) -> Ended | None:
         """The job of that name in which process ``member`` was, if it is over for good, whoever has the name now. Not
-        if the process brings a later ``epoch``: then the job has gone on elsewhere."""
+        if the process brings a later ``epoch``: then the job has gone on elsewhere. (If it brings none, it has not
+        heard that the job had begun.)"""
         for ended in reversed(self.jobs):
             if ended.name == name and member in ended.members and ended.cause in FINAL:
                 return ended if epoch is None or epoch <= ended.epoch else None

@@ -100,9 +100,8 @@ class Registry:
 
         Raises `ControlError`; then nothing has changed.
         """
-        if request.resume is not None:
-            name = job if isinstance(job, str) else job.name
-            self.jobs.check_over(name, request.member, request.resume.epoch)
+        epoch = request.resume.epoch if request.resume is not None else None
+        self.jobs.check_over(job if isinstance(job, str) else job.name, request.member, epoch)
         if isinstance(job, str):
             found, is_new = self.jobs.find(now, job), False
             check_rank(found.spec, request)

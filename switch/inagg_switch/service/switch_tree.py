@@ -29,8 +29,9 @@ class SwitchTree:
         self._closed = False
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether all these switches are there."""
-        return {ev.ROOT, *self._below}.issuperset(names)
+        """Whether all these switches are there, and none is about to go."""
+        there = {name for name, remote in self._below.items() if not remote.gone.is_set()}
+        return {ev.ROOT, *there}.issuperset(names)
 
     def attach(self, switch: AttachedSwitch) -> RemoteSwitch:
         """A switch has opened its stream. Raises `ControlError`."""

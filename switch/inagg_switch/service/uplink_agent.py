@@ -95,7 +95,10 @@ class UplinkAgent:
         self.looks_answered = True
         """Whether the shards answered when the parent asked for their counters last."""
         self._call: grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachOrder] | None = None
+        self._restarting = 0
+        """Number of shards that are being started again."""
         self._restarted = asyncio.Event()
+        """Set when there are none."""
         self._restarted.set()
 
     async def run(self) -> None:
@@ -247,13 +250,16 @@ class UplinkAgent:
 
     async def restart(self, shard: int) -> None:
         """Start a shard again that has died: the stream ends, so that all its jobs get new epochs, and begins anew."""
+        self._restarting += 1
         self._restarted.clear()
         if self._call is not None:
             self._call.cancel()
         try:
             await self._threads.restart(shard)
         finally:
-            self._restarted.set()
+            self._restarting -= 1
+            if not self._restarting:
+                self._restarted.set()
 
     async def close(self) -> None:
         """End the stream."""
@@ -282,6 +288,8 @@ class UplinkAgent:
                     self.attached.set()
                     continue
                 answer = await self._answer(order)
+                if answer is None:
+                    continue
                 answer.number = order.number
                 with suppress(asyncio.InvalidStateError):  # the stream has ended meanwhile: the loop raises why
                     await call.write(pb.AttachRequest(answer=answer))
@@ -300,7 +308,9 @@ class UplinkAgent:
         self._parents = [(there.host or reached, there.port) for there in reply.addresses]
         return own or ends_of_way(*self._parents[0])[0]
 
-    async def _answer(self, order: pb.AttachOrder) -> pb.Answer:
+    async def _answer(self, order: pb.AttachOrder) -> pb.Answer | None:
+        """Carry out an order, and tell how that went. None: a shard has died, so the stream is about to end, and jobs
+        get new epochs by that; by an order that failed they would end."""
         what = order.WhichOneof("order")
         try:
             answer = await self._carry_out(order)
@@ -310,7 +320,7 @@ class UplinkAgent:
             answer = pb.Answer(error=str(error)[:1000])
         if what == "look":
             self.looks_answered = not answer.error
-        return answer
+        return answer if not answer.error or self._driver.died() is None else None
 
     async def _carry_out(self, order: pb.AttachOrder) -> pb.Answer:
         if order.HasField("bind"):

@@ -15,7 +15,7 @@ from inagg_host.core import Epoch, ShardLease
 from inagg_host.errors import CLOSED_JOINING
 from inagg_host.membership import calls
 from inagg_host.membership.calls import CALL_S, LOOK_S, SessionError
-from inagg_host.membership.session import Session
+from inagg_host.membership.session import LEAVES, Session
 from inagg_link.addresses import Address
 from inagg_proto import PROTOCOL
 from inagg_proto.v1 import control_pb2 as pb
@@ -139,6 +139,29 @@ def test_who_leaves_says_why_and_whether_all_is_over() -> None:
         assert (request.reason, request.end) == ("enough", end)
 
 
+@pytest.mark.parametrize(
+    ("refusals", "tries"),
+    [
+        ([grpc.StatusCode.UNAVAILABLE], 2),
+        ([grpc.StatusCode.UNAVAILABLE] * 100, LEAVES),
+        ([grpc.StatusCode.NOT_FOUND] * 100, 1),
+        ([grpc.StatusCode.DEADLINE_EXCEEDED] * 100, 1),
+    ],
+    ids=["not there once", "not there", "not known", "silent"],
+)
+def test_who_cannot_reach_the_switch_tries_to_leave_some_times(
+    refusals: list[grpc.StatusCode], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the others would wait for it, and never hear why it went."""
+    monkeypatch.setattr("inagg_host.membership.session.RETRY_S", 0.001)
+    switch = ScriptedSwitch()
+    switch.refusals["Leave"] = refusals
+    with member(switch) as session:
+        join(session)
+        session.close("enough", end=True)
+    assert [(request.reason, request.end) for request in switch.requests["Leave"]] == [("enough", True)] * tries
+
+
 def test_who_has_not_joined_leaves_nothing() -> None:
     switch = ScriptedSwitch()
     with member(switch) as session:
@@ -246,6 +269,44 @@ def test_a_rank_that_is_closed_looks_for_the_switch_no_more(monkeypatch: pytest.
     switch = ScriptedSwitch()
     switch.refusals["Join"] = [grpc.StatusCode.UNAVAILABLE]
     assert said_to_who_joins_when_it_is_closed(switch) == [CLOSED_JOINING]
+
+
+class Leaving(ScriptedSwitch):
+    """Says where data goes, to who asks a second time, while a rank leaves, which takes until ``done`` says so."""
+
+    def __init__(self, done: Callable[[], bool]) -> None:
+        super().__init__()
+        self._done = done
+        self.asked, self.leaves = threading.Event(), threading.Event()
+
+    def DataPlanes(self, request: pb.DataPlanesRequest, context: grpc.ServicerContext) -> pb.DataPlanesResponse:  # noqa: N802
+        if self.requests["Join"]:
+            self.asked.set()
+            self.leaves.wait(PATIENCE_S)
+        return super().DataPlanes(request, context)
+
+    def Leave(self, request: pb.LeaveRequest, context: grpc.ServicerContext) -> pb.LeaveResponse:  # noqa: N802
+        self.leaves.set()
+        wait_for(lambda: self._done() or len(self.requests["Join"]) > 1)
+        return super().Leave(request, context)
+
+
+def test_a_rank_that_is_closed_as_it_is_about_to_join_again_does_not_join_when_it_has_left() -> None:
+    """The switch would wait for it, and the others would hear that it has fallen silent."""
+
+    def again(session: Session) -> None:
+        with pytest.raises(SessionError, match=f"^{re.escape(CLOSED_JOINING)}$"):
+            session.join(lambda: (session.local_host(), 5))
+
+    switch = Leaving(lambda: not thread.is_alive())
+    with member(switch) as session:
+        thread = threading.Thread(target=again, args=(session,))
+        join(session)
+        thread.start()
+        assert switch.asked.wait(PATIENCE_S)
+        session.close()
+        thread.join(PATIENCE_S)
+    assert len(switch.requests["Join"]) == 1
 
 
 def test_a_closed_session_makes_no_calls() -> None:

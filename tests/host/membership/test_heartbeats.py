@@ -341,6 +341,39 @@ def test_what_ends_an_epoch_or_the_job_is_heard(event: pb.Event, loss: Loss) -> 
     assert losses == [loss]
 
 
+LEFT = pb.Event(member_left=pb.MemberLeft(rank=1))
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        [pb.Event(member_failed=FAILED(rank=1, text="rank 1 fell silent"))],
+        [LEFT, pb.Event(stalled=pb.Stalled(ranks=[1]))],
+        [pb.Event(job_ended=ENDED(text="ranks 0-1 did not come back"))],
+    ],
+    ids=lambda late: late[-1].WhichOneof("event"),
+)
+def test_what_a_rank_watches_that_comes_late_ends_no_epoch_that_began_meanwhile(late: list[pb.Event]) -> None:
+    switch, losses = ScriptedSwitch(), list[Loss]()
+    switch.epoch = 2
+    state = pb.Event(state=pb.Job(epoch=1))
+    switch.events = [state, *late, pb.Event(epoch_started=pb.EpochStarted(epoch=2)), ended(2)]
+    with member(switch, losses.append) as session:
+        join(session)
+        wait_for(lambda: len(losses) > 0)
+    assert losses == [Loss("epoch 2 is over")]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2], ids=["has not run here", "runs", "has begun another"])
+def test_the_end_of_the_job_is_heard_whatever_the_rank_is_told_of_epochs_before(before: int) -> None:
+    switch, losses = ScriptedSwitch(), list[Loss]()
+    switch.events = [pb.Event(state=pb.Job(epoch=before)), pb.Event(job_ended=ENDED(text="enough"))]
+    with member(switch, losses.append) as session:
+        join(session)
+        wait_for(lambda: len(losses) > 0)
+    assert losses == [Loss("enough", final=True)]
+
+
 def test_a_switch_that_ends_what_a_rank_watches_as_it_stops_is_gone() -> None:
     switch, losses = ScriptedSwitch(), list[Loss]()
     switch.refusals["Watch"] = [grpc.StatusCode.UNAVAILABLE]

@@ -24,6 +24,7 @@ from inagg_switch.service.control_client import ControlCallError, ControlClient
 
 AWAY = ControlCallError(grpc.StatusCode.UNAVAILABLE, "cannot reach it")
 HANGS = ControlCallError(grpc.StatusCode.DEADLINE_EXCEEDED, "it did not answer in time")
+BROKEN = ControlCallError(grpc.StatusCode.INTERNAL, "its shard does not answer")
 NO_JOB = ControlCallError(grpc.StatusCode.NOT_FOUND, "no job 'train'")
 INTERVAL_S = 0.001
 
@@ -103,6 +104,16 @@ def test_why_that_watches_goes_on_when_the_switch_is_back(capsys: pytest.Capture
     said = capsys.readouterr()
     assert "Job train ended" in said.out
     assert said.err.splitlines() == [f"{error}; asking again until that is over" for error in (AWAY, NO_JOB)]
+
+
+def test_commands_that_watch_go_on_when_data_planes_answer_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """A shard that hangs is started again after half a minute."""
+    top(look(1, 1), look(2, 1), BROKEN, BROKEN, look(60, 1), look(61, 1))
+    over = pb.WhyResponse(ended=pb.EndedJob(name="train", text="all ranks left"))
+    assert why(pb.WhyResponse(job=job(), text=["It waits."]), BROKEN, BROKEN, over) == 3
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [f"{BROKEN}; asking again until that is over"] * 2
+    assert "Job train ended" in said.out
 
 
 def test_a_job_that_is_over_while_the_switch_is_there_ends_the_command() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -255,7 +256,8 @@ def test_a_job_whose_ranks_do_not_come_back_ends_and_who_waits_is_told() -> None
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_job_that_somebody_has_ended_is_over_for_who_was_in_it_and_for_nobody_else(again: bool) -> None:
-    """Such as a rank that has not heard of it yet: a job of that name that it made anew would wait for the others."""
+    """Such as a rank that has not heard of it yet, or whose first Join had no reply: a job of that name that it made anew
+    would wait for the others."""
     world = World()
     epoch = world.join_all()
     world.leave(0, end=True, reason="enough")
@@ -263,9 +265,9 @@ def test_a_job_that_somebody_has_ended_is_over_for_who_was_in_it_and_for_nobody_
         for rank in range(2):
             world.join(rank, member=200 + rank)
     jobs = [job.number for job in world.registry.jobs]
-    for job in (spec(), "job"):
+    for job, brings in itertools.product((spec(), "job"), (resume(epoch, 7), None)):
         with pytest.raises(ControlError, match=r"^rank 0 ended job 'job': enough$") as caught:
-            world.join(1, job, brings=resume(epoch, 7))
+            world.join(1, job, brings=brings)
         assert caught.value.code is Code.ABORTED
     with pytest.raises(ControlError) as caught:
         world.beat(1)
@@ -338,9 +340,11 @@ def test_a_stranger_cannot_heartbeat_for_a_rank() -> None:
 
 def test_of_two_jobs_of_one_name_a_late_heartbeat_is_told_how_the_second_ended() -> None:
     world = World()
-    for reason in ("first", "second"):
-        world.join_all()
-        world.leave(0, end=True, reason=reason)
+    for member, reason in ((200, "first"), (100, "second")):
+        for rank in range(2):
+            world.join(rank, member=member + rank)
+        world.registry.leave(world.now, "job", 0, member, end=True, reason=reason)
+        world.pump()
     with pytest.raises(ControlError, match="rank 0 ended job 'job': second"):
         world.beat(1)
 
@@ -403,7 +407,8 @@ def test_a_name_can_be_used_again_after_the_end() -> None:
     world = World()
     world.join_all()
     world.leave(0, end=True)
-    epoch = world.join_all(spec(workers=3))
+    *_, ticket = [world.join(rank, spec(workers=3), member=200 + rank) for rank in range(3)]
+    epoch = world.epochs[ticket]
     assert epoch.epoch == 1
     assert epoch.bindings[0].job == 2  # the number is not used again so soon
 

@@ -329,3 +329,25 @@ def test_a_process_that_ends_at_a_leaf_that_was_away_before_has_ended() -> None:
     registry.heartbeat(3.9, "job", 1, 101)
     registry.tick(4.0)
     assert [member.rank for member in job.roster.ended()] == [0]
+
+
+@pytest.mark.parametrize("binding", [False, True])
+def test_who_waited_at_a_leaf_that_goes_is_no_process_that_has_ended(binding: bool) -> None:
+    """Of a leaf that goes the root may hear before the connections break off of the ranks that are there."""
+    world = World(switch("a"), switch("b"))
+    for rank, at in enumerate("ab"):
+        world.join(rank, at, workers=2)
+    registry, (order,) = world.registry, world.orders()
+    registry.bound(0.0, order.job, order.serial)
+    job = registry.jobs.find(0.0, "job")
+    registry.detach(0.5, "a", "its connection ended")
+    registry.topology.attach(switch("a"))
+    world.join(1, "b", workers=2)
+    if binding:
+        world.join(0, "a", workers=2)
+    registry.detach(1.0, "b", "its connection ended")
+    registry.break_off(1.0, job, 1, 101)
+    registry.heartbeat(3.4, "job", 0, 100)
+    registry.tick(3.5)
+    assert job.roster.gone() == (1,)
+    assert job.roster.ended() == []

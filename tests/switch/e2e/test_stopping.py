@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from tests.switch.e2e.running import Array, Rank, Run, Switch, gradients, held_back, until, wait_for_slots
@@ -174,6 +175,26 @@ def test_the_root_of_a_tree_ends_without_an_error(start: Callable[..., Switch]) 
     until(lambda: leaf.events("parent_lost"))
     leaf.signal()
     assert leaf.ended() == 0
+
+
+def test_who_calls_a_leaf_that_ends_finds_nobody_there(start: Callable[..., Switch]) -> None:
+    """Ranks then call the next one. The leaf has to wait for its shard, which hangs."""
+    root = start()
+    leaf = start("--parent", root.address, "--name", "leaf")
+    codes: list[grpc.StatusCode] = []
+    with leaf.client() as client:
+        os.kill(leaf.shard_pids[0], signal.SIGSTOP)
+        until(lambda: leaf.events("order_failed"))
+        leaf.process.terminate()
+        while not codes:
+            try:
+                client.list()
+            except ControlCallError as error:
+                codes.append(error.code)
+    os.kill(leaf.shard_pids[0], signal.SIGKILL)
+    assert leaf.ended() == 0
+    assert codes[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    assert not [event for event in leaf.log() if "exception" in event]
 
 
 def test_why_and_top_name_a_shard_that_hangs_and_say_what_the_others_do(start: Callable[..., Switch]) -> None:

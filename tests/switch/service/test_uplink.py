@@ -28,7 +28,7 @@ from inagg_switch.service.access import Access
 from inagg_switch.service.control_client import ControlCallError, ControlClient
 from inagg_switch.service.remote_switch import RemoteSwitch
 from inagg_switch.service.server import LeafServer
-from inagg_switch.service.tree_messages import hello_message
+from inagg_switch.service.tree_messages import PEER_METADATA, SWITCH_METADATA, hello_message
 from inagg_switch.service.uplink import Uplinks
 from inagg_switch.service.uplink_agent import UplinkAgent, UplinkError
 
@@ -364,6 +364,21 @@ def test_the_totals_of_a_job_whose_leaf_is_silent_are_not_known(serve: Callable[
         root.client.evict("job", "enough")
         root.until(lambda: any(entry["event"] == "totals_unknown" for entry in log))
         assert not root.client.list().ended[0].HasField("totals")
+
+
+def test_a_job_whose_leaf_does_not_answer_while_it_is_bound_does_not_end(
+    serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks join through another, or again: the leaf counts as gone."""
+    monkeypatch.setattr(remote_switch, "ANSWER_S", 0.2)
+    root = serve(policy=Policy(tick_interval_s=0.02, poll_interval_s=100))
+    came_by = ((SWITCH_METADATA, "rack1"), (PEER_METADATA, "ipv4:127.0.0.1:1"))
+    with structlog.testing.capture_logs() as log, stream_below(root):
+        join = root.client._stub.Join.future(join_request(0, job_spec(workers=1, lanes=1440)), metadata=came_by)
+        with pytest.raises(grpc.RpcError, match="switch 'rack1', where rank 0 joined, has gone: it has not answered"):
+            join.result(5)
+    assert lost(log) == [("warning", "it has not answered for 0 s")]
+    assert not [entry for entry in log if entry["event"] == "job_ended" and entry["cause"] == "switch_error"]
 
 
 def test_a_leaf_that_does_not_reach_its_parent_is_not_said_to_be_out_of_reach_itself(loop_thread: LoopThread) -> None:

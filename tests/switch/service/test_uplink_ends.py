@@ -273,6 +273,35 @@ def test_a_shard_that_dies_before_the_stream_has_begun_is_started_again_first(lo
     loop_thread.run(attach(), 20)
 
 
+def test_of_two_shards_that_have_died_both_are_started_again_first(loop_thread: LoopThread) -> None:
+    class Driver(RecordingDriver):
+        """Whose second shard starts again when it may."""
+
+        def __init__(self) -> None:
+            super().__init__(shard_count=2)
+            self.may = threading.Event()
+
+        def restart(self, shard: int) -> None:
+            assert shard == 0 or self.may.wait(PATIENCE_S)
+            super().restart(shard)
+
+    driver = Driver()
+
+    async def restart() -> None:
+        async with below(driver) as (parent, agent, _):
+            await until(agent.attached.is_set)
+            second = asyncio.create_task(agent.restart(1))
+            await agent.restart(0)
+            await until(lambda: not agent.attached.is_set())
+            await asyncio.sleep(0.1)
+            assert len(parent.hellos) == 1
+            driver.may.set()
+            await second
+            await until(lambda: len(parent.hellos) == 2)
+
+    loop_thread.run(restart(), 20)
+
+
 # --- the end ---
 
 

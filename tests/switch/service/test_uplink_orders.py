@@ -137,6 +137,23 @@ def test_an_order_that_cannot_be_carried_out_is_answered_with_why(
     assert driver.calls == []
 
 
+def test_an_order_that_fails_since_a_shard_has_died_is_not_answered(loop_thread: LoopThread) -> None:
+    """The job is to have a new epoch when the shard is back, and would end by an error."""
+    driver = RecordingDriver(bind_error="shard 0 has died", dead="shard 0 has died")
+
+    async def give() -> None:
+        async with below(driver) as (parent, agent, _):
+            await parent.orders.put(BIND)
+            assert (await parent.order(pb.AttachOrder(number=6, look=pb.LookOrder()))).number == 6
+            driver.bind_error = ""
+            await agent.restart(0)
+            await until(lambda: len(parent.hellos) == 2)
+            assert await parent.order(BIND) == pb.Answer(number=5)
+
+    loop_thread.run(give(), 20)
+    assert driver.calls == ["bind 0 7", "restart 0", "unbind 0 7", "bind 0 7"]
+
+
 def test_of_looks_that_fail_the_first_is_in_the_log_and_of_other_orders_each(loop_thread: LoopThread) -> None:
     driver = RecordingDriver(look_error="it is stuck", bind_error="no room" * 1000)
 
