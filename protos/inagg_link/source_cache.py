@@ -15,6 +15,9 @@ read those fails. Of ours none is read that is of other sources.
 Numba looks only where it can write. So what was compiled into a package by one user, once for all, no other user would
 use: of our functions we look there as well.
 
+Numba gets ready to compile before it looks whether code was kept, which takes longer than to load ours: it imports some
+60 modules and fills its tables. It does so anyway as soon as it compiles.
+
 Numba fails where code cannot be kept: because of a full disk, after half a minute of compiling. Ours is used all the
 same, and people hear of it.
 """
@@ -35,6 +38,7 @@ from typing import Any, Final
 
 import numba
 from numba.core import caching
+from numba.core.runtime.nrt import rtsys
 
 log = logging.getLogger("inagg")
 
@@ -42,6 +46,7 @@ PREFIX: Final = "inagg_"
 """Prefix of the names of these packages."""
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\S+)\s+import\s+(\([^)]*\)|[^\n(]*)|import\s+([\w.]+))", re.MULTILINE)
 _numba: Any = caching  # without types
+_runtime: Any = rtsys
 _trees: dict[str, Path] = {}
 """The folder of a function's package where nothing can be kept, by the folder in which its code is kept instead."""
 _not_kept: list[str] = []
@@ -153,11 +158,12 @@ def _file(module: str) -> Path | None:
 
 
 def look_at_all_sources() -> None:
-    """Have Numba ask `Locator` first, keep what that finds by `_save`, and look into packages that are read-only."""
+    """Have Numba ask `Locator` first, keep what that finds by `_save`, look into packages that are read-only, and load
+    without getting ready to compile."""
     if Locator not in _numba.CacheImpl._locator_classes:
         _numba.CacheImpl._locator_classes.insert(0, Locator)
         numbas, load_numbas = _numba.IndexDataCacheFile.save, _numba.IndexDataCacheFile.load
-        numbas_index = _numba.IndexDataCacheFile._load_index
+        numbas_index, load_by_numba = _numba.IndexDataCacheFile._load_index, _numba.Cache.load_overload
 
         def save(kept: Any, key: Any, data: Any) -> None:
             if not isinstance(kept._source_stamp, str):
@@ -179,8 +185,16 @@ def look_at_all_sources() -> None:
         def load_index(kept: Any) -> Any:
             return numbas_index(kept) if _is_of_its_sources(kept) else {}
 
+        def load_overload(kept: Any, signature: Any, context: Any) -> Any:
+            if not isinstance(kept._impl.locator, Locator):
+                return load_by_numba(kept, signature, context)
+            _runtime.initialize(context)  # which is all of it that code may need that is loaded
+            with kept._guard_against_spurious_io_errors():
+                return kept._load_overload(signature, context)
+
         _numba.IndexDataCacheFile.save, _numba.IndexDataCacheFile.load = save, load
         _numba.IndexDataCacheFile._load_index = load_index
+        _numba.Cache.load_overload = load_overload
 
 
 def _is_of_its_sources(kept: Any) -> bool:

@@ -67,6 +67,65 @@ def test_kept_code_is_used_until_something_that_it_calls_or_names_changes(tmp_pa
     assert _result(tmp_path) == (6, 1)
 
 
+RAISER = """
+import numba
+import numpy as np
+from inagg_link.jit import jit
+
+@jit
+def checked(x):
+    if x < 0:
+        raise ValueError("a negative one")
+    return x
+
+@numba.njit(cache=True)
+def made(n):
+    return np.ones(n)
+
+@numba.njit
+def both(n):
+    found = {}
+    for i in range(checked(n)):
+        found[i] = made(n)
+    return len(found) + found[0].sum()
+"""
+"""A loop of ours, one of anybody's, which needs more of Numba, and one that is compiled each time and calls them."""
+
+
+def _ran(folder: Path, code: str) -> list[str]:
+    """What a new process prints, in words."""
+    (folder / "inagg_probe" / "raiser.py").write_text(RAISER)
+    (folder / "anybodys.py").write_text(RAISER)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    head = "import sys\nfrom inagg_probe.raiser import checked, both\nfrom anybodys import made\n"
+    tail = "\nprint('numba.typed.typeddict' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", head + code + tail], env=environment, capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    return out.stdout.split()
+
+
+def test_kept_code_of_ours_is_loaded_without_what_only_a_compiler_needs(tmp_path: Path) -> None:
+    _package(tmp_path)
+    assert _ran(tmp_path, "print(checked(3))") == ["3", "True"]
+    assert _ran(tmp_path, "print(checked(3))") == ["3", "False"]
+    for _ in range(2):
+        assert _ran(tmp_path, "print(made(3).sum())") == ["3.0", "True"]
+
+
+def test_who_has_loaded_kept_code_can_compile_what_calls_it(tmp_path: Path) -> None:
+    _package(tmp_path)
+    code = """
+print(checked(3), sum(checked.stats.cache_hits.values()))
+try:
+    checked(-1)
+except ValueError as error:
+    print(str(error).replace(" ", "-"))
+print(both(4), checked(2.5))
+"""
+    for hits in ("0", "1"):
+        assert _ran(tmp_path, code) == ["3", hits, "a-negative-one", "8.0", "2.5", "True"]
+
+
 Kept: Any = caching.IndexDataCacheFile
 
 

@@ -32,5 +32,7 @@ def test_ctrl_c_at_any_time_leaves_nothing(
     assert run.left == []
     assert "Traceback" not in run.errors
     assert run.code == 130
-    measured = name == "computation" and "starting 2 workers" in run.errors  # a fast machine: it is kept whole
-    assert measured or list(cache.folder().glob("*")) == []
+    # What was measured is kept: all of a computation, on a fast machine, and of a calibration a part.
+    measured = name == "computation" and "starting 2 workers" in run.errors
+    left = [path.name for path in cache.folder().glob("*")]
+    assert measured or not [file for file in left if not file.startswith("calibration-veth-unfinished-")]

@@ -129,6 +129,7 @@ def warm_up() -> None:
         loop = Loop(engine, link, lambda phase: None)
         loop.python_requested = True  # so it returns at once
         loop.run(port, [link.address], wake, wake, False, False)
-        let_run()  # this, and the next, `transport` calls
+        engine.finished()  # this, and the next two, `transport` calls
+        let_run()
         deadline(engine.state)
         os.close(wake)
