@@ -26,7 +26,7 @@ from inagg_wire.scale import FloatType
 from .draft import draft_ahead
 from .epoch import Epoch
 from .failure import why
-from .headers import JOB_AT, TOKEN_AT
+from .headers import JOB_AT, SLOT_AT, TOKEN_AT
 from .operation import Operation, Request, begin_max, begin_sum, check
 from .receive import NOTHING_ELSE, on_batch
 from .records import begin_epoch, make_records, start_shard
@@ -279,18 +279,18 @@ class Engine:
         return bool(exhausted(self.state))
 
     def resume(self, epoch: Epoch, now: float) -> None:
-        """Continue in a new epoch: the same job, another token. From its blocks on, whose results someone still needs,
-        this sends again what it has sent. Raises ValueError, and changes nothing, if it does not continue this one."""
+        """Continue in a new epoch: the same job, another token, and as many slots, perhaps elsewhere. From its blocks
+        on, whose results someone still needs, this sends again what it has sent. Raises ValueError, and changes
+        nothing, if it does not continue this one."""
         if len(epoch.shards) != len(self.epoch.shards):
             raise ValueError(f"the new epoch has {len(epoch.shards)} shards, and the job had {len(self.epoch.shards)}")
         for record, shard, before in zip(self.state.shards, epoch.shards, self.epoch.shards, strict=True):
             lease, block = shard.lease, shard.resume_block
             oldest = max(int(record["first"]), int(record["snd_max"]) - lease.slots)
-            if lease != before.lease or not oldest <= block <= record["snd_una"]:
+            if lease.slots != before.lease.slots or not oldest <= block <= record["snd_una"]:
                 raise ValueError(
-                    f"the new epoch starts at block {block}, with {lease.slots} slots from {lease.base}; this rank has "
-                    f"blocks {oldest} to {record['snd_max'] - 1}, needs block {record['snd_una']}, and has "
-                    f"{before.lease.slots} slots from {before.lease.base}"
+                    f"the new epoch starts at block {block}, with {lease.slots} slots; this rank has blocks {oldest} "
+                    f"to {record['snd_max'] - 1}, needs block {record['snd_una']}, and has {before.lease.slots} slots"
                 )
         owned = self.state.rows["owner"].any() or any(operation.fields["scatters"] for operation in self.operations)
         if owned and not epoch.scatters:
@@ -300,6 +300,8 @@ class Engine:
         for at, value, size in ((JOB_AT, epoch.job, 2), (TOKEN_AT, epoch.token, 4)):
             self.rings[:, :, at : at + size] = np.frombuffer(value.to_bytes(size, "big"), np.uint8)
         self.state.rows["lost"] = False
-        for record, shard in zip(self.state.shards, epoch.shards, strict=True):
+        for record, shard, ring in zip(self.state.shards, epoch.shards, self.rings, strict=True):
+            slots = shard.lease.base + (np.arange(len(ring)) & (shard.lease.slots - 1))  # of the blocks of each row
+            ring[:, SLOT_AT : SLOT_AT + 4] = slots.astype(">u4").view(np.uint8).reshape(-1, 4)
             start_shard(record, shard.lease, shard.resume_block)
             record["timer_s"] = now

@@ -156,7 +156,7 @@ class Session:
     def resume(self, epoch: Epoch, positions: Sequence[int], has_results: bool, reason: str) -> pb.Resume:
         """The argument of the next `join`: ``positions``, by shard, as `Engine.positions`; ``has_results`` likewise."""
         shards = [
-            pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=position)
+            pb.Position(slots=shard.lease.slots, next_block=position)
             for shard, position in zip(epoch.shards, positions, strict=True)
         ]
         return pb.Resume(

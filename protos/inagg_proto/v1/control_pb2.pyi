@@ -444,25 +444,21 @@ class Position(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    BASE_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     NEXT_BLOCK_FIELD_NUMBER: _builtins.int
-    base: _builtins.int
-    """First slot of the lease that the rank had."""
     slots: _builtins.int
-    """Slots of that lease."""
+    """Slots of the lease that the rank had. The new one has as many, wherever they are."""
     next_block: _builtins.int
     """The smallest block whose result this rank does not have yet, by the shard's own numbering."""
     def __init__(
         self,
         *,
-        base: _builtins.int = ...,
         slots: _builtins.int = ...,
         next_block: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "next_block", b"next_block", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_block", b"next_block", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

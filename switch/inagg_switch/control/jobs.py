@@ -21,8 +21,8 @@ from .events import Cause
 from .grace_period import GracePeriod
 from .job_texts import too_late_text
 from .join_checks import check_addresses, check_claimant, check_history, check_together
-from .leases import LeasePool, NoRoom
-from .members import JoinRequest, Member, Resume, Ticket
+from .leases import LeasePool
+from .members import JoinRequest, Member, Ticket
 from .policy import Policy
 from .refusals import Code, ControlError
 from .roster import Roster
@@ -52,7 +52,6 @@ class Job:
         self.created_at = now
         self.ended: ev.JobEnded | None = None
         self._implicit = implicit
-        self._pool = pool
         self._topology = topology
         self._outputs = outputs
         if not implicit:
@@ -88,17 +87,17 @@ class Job:
             self._outputs.append(ev.Admitted(ticket.number, running))
             return
         others = [member.request for member in self.roster.waiting() if member.rank != rank]
-        # Once the switch was told of slots they must not change: another job could get them while it still uses them.
+        # Once the switch was told of a seed, ranks bring that.
         adopt = not self.epochs.switches and all(other.resume is None for other in others)
-        check_history(self.spec, self.epochs.number, self.leases, request, adopt=adopt)
+        check_history(self.spec, self.epochs.number, len(self.leased), request, adopt=adopt)
         check_together(self.spec, request, others)
         check_addresses(self.spec, request, others)
         if self.spec.parts is not None:
             self._topology.check(self.spec, rank, request.switch, {other.rank: other.switch for other in others})
-        if adopt and request.resume is not None:
-            self._adopt(rank, request.resume)
 
         # From here on nothing is refused.
+        if adopt and request.resume is not None:
+            self.spec = replace(self.spec, seed=request.resume.seed)
         if self.state is JobState.RUNNING:
             reason = f": {request.resume.reason}" if request.resume is not None and request.resume.reason else ""
             self._break(now, Cause.NEW_EPOCH, rank, f"rank {rank} asked for a new epoch{reason}")
@@ -111,18 +110,6 @@ class Job:
         self._update_grace(now)
         if not missing:
             self._bind()
-
-    def _adopt(self, rank: int, brought: Resume) -> None:
-        """Take over the seed and the slots that a rank had before this switch (re)started."""
-        try:
-            self.leased = self._pool.move(self.leased, [position.lease.base for position in brought.shards])
-        except NoRoom as error:
-            raise ControlError(
-                Code.FAILED_PRECONDITION,
-                f"rank {rank} cannot go on with job {self.name!r}: {error}, and with other slots "
-                "results would be rounded otherwise; end the job that has them (`inagg jobs`), or start all ranks anew",
-            ) from None
-        self.spec = replace(self.spec, seed=brought.seed)
 
     def _bind(self) -> None:
         self._go(JobTrigger.FULL)

@@ -1,17 +1,15 @@
 """Whether a process may be the rank that it claims, whether the switch can serve it where it is, and whether what it
 brings fits its job and the other ranks.
 
-Results must have the same bits as in a run that was never disturbed. The switch's noise is a function of seed, slot
-of the lease and generation, and datagrams that may be sent again have slots in them; so seed and slots must be what
-they were. And every block from the smallest that any rank needs must still be at hand with every rank: see
-`check_together`.
+Results must have the same bits as in a run that was never disturbed. The switch's noise is a function of seed, place
+in the lease and generation, wherever the lease lies (`inagg_wire.noise_keys.seed_for_lease`); so the seed and the size
+of the lease must be what they were. And every block from the smallest that any rank needs must still be at hand with
+every rank: see `check_together`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-from inagg_wire.slots import Lease
 
 from ..binding import Address
 from ..text import ranks_text, seconds_text
@@ -101,12 +99,12 @@ def check_claimant(spec: JobSpec, state: JobState, roster: Roster, request: Join
         )
 
 
-def check_history(spec: JobSpec, epoch: int, leases: Sequence[Lease], request: JoinRequest, *, adopt: bool) -> None:
+def check_history(spec: JobSpec, epoch: int, shards: int, request: JoinRequest, *, adopt: bool) -> None:
     """Raises `ControlError` unless what ``request`` brings is of this job.
 
-    ``epoch`` and ``leases`` are the job's. Epoch 0: the job has not run on this switch, which has restarted, perhaps.
-    Then ranks may bring different epochs, since not all may have heard of the last one.
-    ``adopt``: the job will take over what the rank brings, so only what the user has fixed must agree.
+    ``epoch`` is the job's; 0: it has not run on this switch, which has restarted, perhaps. Then ranks may bring
+    different epochs, since not all may have heard of the last one. ``shards``: how many this switch has.
+    ``adopt``: the job will take over the seed that the rank brings, so only one that the user has fixed must agree.
     """
     brought = request.resume
     if brought is None:
@@ -116,23 +114,14 @@ def check_history(spec: JobSpec, epoch: int, leases: Sequence[Lease], request: J
             Code.INVALID_ARGUMENT,
             f"rank {request.rank} of job {spec.name!r} brings epoch {brought.epoch}: epochs are numbered from 1",
         )
-    if len(brought.shards) != len(leases):
-        raise _unfit(spec, request.rank, f"it brings {len(brought.shards)} shards, and this switch has {len(leases)}")
-    if any(position.lease.slots != spec.slots for position in brought.shards):
+    if len(brought.shards) != shards:
+        raise _unfit(spec, request.rank, f"it brings {len(brought.shards)} shards, and this switch has {shards}")
+    if any(position.slots != spec.slots for position in brought.shards):
         raise _unfit(spec, request.rank, f"it brings a lease of another size than the {spec.slots} slots of this job")
     if brought.seed != spec.seed and not (adopt and "seed" in spec.chosen):
         raise _unfit(spec, request.rank, f"it brings seed {brought.seed}, and the job has {spec.seed}")
-    if adopt:
-        return
     if epoch and brought.epoch > epoch:
         raise _unfit(spec, request.rank, f"it brings epoch {brought.epoch}, and the job has only had {epoch}")
-    for index, (position, lease) in enumerate(zip(brought.shards, leases, strict=True)):
-        if position.lease != lease:
-            raise _unfit(
-                spec,
-                request.rank,
-                f"it had slots from {position.lease.base} on shard {index}, and the job has them from {lease.base}",
-            )
 
 
 def check_together(spec: JobSpec, request: JoinRequest, others: Sequence[JoinRequest]) -> None:

@@ -45,29 +45,14 @@ class BuddyAllocator:
         """
         for whole in sorted(self.free):
             if whole >= size and self.free[whole]:
-                base = min(self.free[whole])
-                return self._take(base, whole, base, size)
+                return self._take(min(self.free[whole]), whole, size)
         return None
 
-    def allocate_at(self, base: int, size: int) -> bool:
-        """Lease just the slots from ``base``; False if they are not all free, or it is no multiple of ``size``."""
-        if base % size:
-            return False
-        for whole, bases in self.free.items():
-            start = base & -whole
-            if whole >= size and start in bases:
-                self._take(start, whole, base, size)
-                return True
-        return False
-
-    def _take(self, start: int, whole: int, base: int, size: int) -> int:
-        self.free[whole].remove(start)
+    def _take(self, base: int, whole: int, size: int) -> int:
+        self.free[whole].remove(base)
         while whole > size:
             whole //= 2
-            # Keep the half in which the lease lies, free the other.
-            kept = start + whole if base >= start + whole else start
-            self.free[whole].add(start + whole if kept == start else start)
-            start = kept
+            self.free[whole].add(base + whole)  # the half in which the lease does not lie
         self.leased[base] = size
         return base
 
@@ -92,17 +77,14 @@ class LeasePool:
         """The largest lease that every shard has room for; 0 if none."""
         return min(shard.largest_free for shard in self.shards)
 
-    def lease(self, slots: int, bases: Sequence[int] | None = None) -> tuple[Lease, ...]:
-        """Lease ``slots`` slots on every shard, just at ``bases`` if these are given (one per shard).
-
-        Raises `NoRoom`, and then has leased nothing.
-        """
+    def lease(self, slots: int) -> tuple[Lease, ...]:
+        """Lease ``slots`` slots on every shard. Raises `NoRoom`, and then has leased nothing."""
         taken: list[Lease] = []
         for index, shard in enumerate(self.shards):
-            base = shard.allocate(slots) if bases is None else bases[index]
-            if base is None or (bases is not None and not shard.allocate_at(base, slots)):
+            base = shard.allocate(slots)
+            if base is None:
                 self.release(taken)
-                raise NoRoom(_why_not(slots, base, index))
+                raise NoRoom(f"{slots} slots of shard {index} are not free")
             taken.append(Lease(base, slots))
         return tuple(taken)
 
@@ -110,20 +92,3 @@ class LeasePool:
         """Return leases, one per shard from the first."""
         for shard, lease in zip(self.shards, leases, strict=False):
             shard.release(lease.base)
-
-    def move(self, leases: Sequence[Lease], bases: Sequence[int]) -> tuple[Lease, ...]:
-        """Exchange ``leases`` for those at ``bases``. Raises `NoRoom`, and then nothing has moved."""
-        slots = leases[0].slots
-        self.release(leases)
-        try:
-            return self.lease(slots, bases)
-        except NoRoom:
-            self.lease(slots, [lease.base for lease in leases])
-            raise
-
-
-def _why_not(slots: int, base: int | None, shard: int) -> str:
-    if base is None:
-        return f"{slots} slots of shard {shard} are not free"
-    where = f"slots {base} to {base + slots - 1} of shard {shard}"
-    return f"{where} are no lease, which begins at a multiple of {slots}" if base % slots else f"{where} are not free"

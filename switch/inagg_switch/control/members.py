@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inagg_wire.slots import Lease
-
 from ..binding import Address
 from .states import ALIVE, MEMBER_TRANSITIONS, MemberState, MemberTrigger
 
@@ -20,9 +18,9 @@ breaks because the network is gone does so when gRPC's keepalive has had no answ
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a rank on one shard: the lease that it had, and the smallest block whose result it lacks."""
+    """Position of a rank on one shard: the slots that it had there, and the smallest block whose result it lacks."""
 
-    lease: Lease
+    slots: int
     next_block: int
 
 

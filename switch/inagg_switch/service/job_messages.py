@@ -10,8 +10,6 @@ from typing import Any
 
 from inagg_proto import why_unlike
 from inagg_proto.v1 import control_pb2 as pb
-from inagg_wire.errors import AdmissionError
-from inagg_wire.slots import Lease
 
 from ..binding import Address
 from ..control import events as ev
@@ -83,10 +81,7 @@ def round_trip_from(message: pb.HeartbeatRequest) -> float | None:
 
 
 def _resume_from(message: pb.Resume) -> Resume:
-    try:
-        shards = tuple(Position(Lease(p.base, p.slots), p.next_block) for p in message.shards)
-    except AdmissionError as error:
-        raise ControlError(Code.INVALID_ARGUMENT, f"what is brought cannot be: {error}") from None
+    shards = tuple(Position(p.slots, p.next_block) for p in message.shards)
     if any(position.next_block > BLOCK_MAX for position in shards):
         raise ControlError(Code.INVALID_ARGUMENT, f"what is brought cannot be: blocks end at {BLOCK_MAX}")
     return Resume(message.epoch, message.seed, shards, reason_from(message.reason), message.has_results)

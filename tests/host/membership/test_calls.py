@@ -105,7 +105,7 @@ def test_who_joins_again_says_what_it_has_and_takes(multicast: bool) -> None:
         session.join(lambda: ("127.0.0.1", 5), resume, multicast=multicast)
     first, again = switch.requests["Join"]
     assert not first.HasField("resume")
-    position = pb.Position(base=0, slots=2 * WINDOW, next_block=3)
+    position = pb.Position(slots=2 * WINDOW, next_block=3)
     assert again.resume == pb.Resume(epoch=1, seed=5, shards=[position], reason="for a test", has_results=True)
     assert (again.multicast, again.protocol) == (multicast, PROTOCOL)
 

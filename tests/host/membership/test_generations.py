@@ -35,7 +35,7 @@ def test_a_sum_in_which_the_generations_run_out_is_whole(
         """The first time, as a rank that has run for so long that so many blocks are left ``before`` the end."""
         if session not in joined:
             joined.add(session)
-            position = pb.Position(base=0, slots=SLOTS, next_block=LAST - before)
+            position = pb.Position(slots=SLOTS, next_block=LAST - before)
             resume = pb.Resume(epoch=1, seed=SEED, shards=[position], reason="late in life")
         return join(session, addresses, resume, **rest)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.switch.service.member_client import MemberClient
 
 from inagg_host.allreduce import AllReduce, AllReduceError
 from inagg_host.membership.session import Session
@@ -51,9 +52,22 @@ def undisturbed() -> list[int]:
 # --- the switch ---
 
 
-def test_a_switch_killed_and_started_again_changes_no_bit(switch: SwitchProcess, undisturbed: list[int]) -> None:
+def base_of(switch: SwitchProcess, name: str) -> int:
+    """The first slot of a job."""
+    with ControlClient(switch.control) as client:
+        return next(job.leases[0].base for job in client.list().jobs if job.spec.name == name)
+
+
+@pytest.mark.parametrize("other_slots", [False, True])
+def test_a_switch_killed_and_started_again_changes_no_bit(
+    switch: SwitchProcess, undisturbed: list[int], other_slots: bool
+) -> None:
+    if other_slots:  # another job has the first ones, and does not come back
+        with MemberClient(switch.control) as client:
+            client.create(pb.JobSpec(name="other", workers=2, format="nat8"))
     with Ranks([script(switch, "disturbed")] * 2) as ranks:
         ranks.in_the_middle()
+        assert (base_of(switch, "disturbed") > 0) == other_slots
         switch.kill()
         with start_switch(before=switch):
             for rank in range(2):

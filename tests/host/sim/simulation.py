@@ -17,6 +17,7 @@ from inagg_host.core.operation import Request
 from inagg_host.core.schedule import Phase
 from inagg_switch.binding import Binding
 from inagg_wire.errors import Reason
+from inagg_wire.noise_keys import seed_for_lease
 
 from .memory import Memory
 from .network import Bytes, Network, Weather
@@ -109,7 +110,8 @@ class Simulation:
         self._addresses: list[Address] = [("10.0.0.1", 1000 + rank) for rank in range(world.workers)]
         self._rank_at = {address: rank for rank, address in enumerate(self._addresses)}
         self.shape, self._sharers = shape, weather.sharers
-        self.lease = world.lease
+        self._leases = [world.lease] * world.shards
+        self._seed = seed_for_lease(world.seed, world.lease.base)
         self.watch = Watch(world, flips=weather.flipped > 0)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
@@ -321,6 +323,9 @@ class Simulation:
             self._tell(f"epoch {self._epochs} ends; the shards {lost} forget all")
         for shard in lost:
             self.trees[shard].forget(node)
+            if node is None:  # another job has the slots since then
+                before = self._leases[shard]
+                self._leases[shard] = replace(before, base=before.base ^ before.slots)
         if self._rejoining:
             return
         self._rejoining = True
@@ -351,15 +356,16 @@ class Simulation:
         # A switch that has restarted may number its jobs in another order.
         job = rng.randrange(1, 1 << 16) if self._epochs == 1 or rng.random() < 0.5 else self._epoch.job
         token = rng.randrange(1, 1 << 32)
-        self.watch.begin(job, token, starts)
-        binding = Binding(
-            job, token, world.format, world.lanes, self.lease, world.seed, tuple(self._addresses), scatters=True
-        )
-        for tree, start in zip(self.trees, starts, strict=True):
+        self.watch.begin(job, token, starts, self._leases)
+        for tree, lease, start in zip(self.trees, self._leases, starts, strict=True):
             if self._epochs > 1 and job != self._epoch.job:
                 tree.unbind(self._epoch.job)
-            tree.bind(replace(binding, resume_block=start))
-        shards = tuple(ShardLease(("10.0.0.2", shard), self.lease, start) for shard, start in enumerate(starts))
+            seed, workers = seed_for_lease(self._seed, lease.base), tuple(self._addresses)
+            tree.bind(Binding(job, token, world.format, world.lanes, lease, seed, workers, start, scatters=True))
+        shards = tuple(
+            ShardLease(("10.0.0.2", shard), lease, start)
+            for shard, (lease, start) in enumerate(zip(self._leases, starts, strict=True))
+        )
         return Epoch(
             self._epochs, job, token, world.format, world.workers, 0, world.lanes, world.seed, shards, None, True
         )

@@ -63,7 +63,7 @@ class Node:
 
 
 class Tree:
-    """The switches of one shard. Leaves have the world's lease, as the single switch would."""
+    """The switches of one shard. Leaves have the lease that the single switch would have."""
 
     def __init__(self, shape: Shape, world: World, shard: int, addresses: list[Address]) -> None:
         self._shape, self._world, self._shard, self._addresses = shape, world, shard, addresses
@@ -75,18 +75,24 @@ class Tree:
 
     def _grow(self, name: str, below: Below, parent: str) -> Branch:
         address = (f"10.0.1.{len(self.nodes)}", 2000 + self._shard)
-        leaf, lease = isinstance(below, int), self._world.lease
-        parts = 1 if leaf else self._shape.parts
+        parts = 1 if isinstance(below, int) else self._shape.parts
         self.nodes[name] = Node(self._new(parts), address, parent, parts)
         self.at[address] = name
         if isinstance(below, int):
             first = len(self._leaf_of)
             self._leaf_of += [name] * below
-            return Branch(name, address, lease, ranks=tuple(range(first, first + below)))
+            return Branch(name, address, self._world.lease, ranks=tuple(range(first, first + below)))
         branches = tuple(self._grow(f"{name}.{i}", it, name) for i, it in enumerate(below))
+        return Branch(name, address, self._world.lease, branches=branches)
+
+    def _placed(self, branch: Branch, lease: Lease) -> Branch:
+        """With the leases that switches have where leaves have ``lease``."""
+        if branch.ranks:
+            return replace(branch, lease=lease)
+        parts = self._shape.parts
         # Another place than the leaf's, so that nothing is right by chance.
         larger = Lease((lease.slots - lease.base) * parts, lease.slots * parts)
-        return Branch(name, address, larger, branches=branches)
+        return replace(branch, lease=larger, branches=tuple(self._placed(below, lease) for below in branch.branches))
 
     def _new(self, parts: int) -> Aggregator:
         return Aggregator(2 * self._world.lease.slots * parts, self._world.lanes, 2)
@@ -101,9 +107,9 @@ class Tree:
             node.aggregator = self._new(node.parts)
 
     def bind(self, flat: Binding) -> None:
-        """See `bindings`. The world's seed is that of its lease, so that of the job is the one that makes it so."""
+        """See `bindings`. ``flat`` has the seed of its lease, so that of the job is the one that makes it so."""
         own = replace(flat, seed=seed_for_lease(flat.seed, flat.lease.base))
-        for name, binding in bindings(own, self.root, self._shape.parts).items():
+        for name, binding in bindings(own, self._placed(self.root, flat.lease), self._shape.parts).items():
             self.nodes[name].aggregator.bind(binding)
 
     def unbind(self, job: int) -> None:

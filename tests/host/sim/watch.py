@@ -10,6 +10,7 @@ from struct import Struct
 from inagg_host.core.schedule import Phase
 from inagg_wire.header import STRUCT
 from inagg_wire.layout import HEADER_BYTES, MAGIC, VERSION, Kind, Op
+from inagg_wire.slots import Lease
 
 from .network import Bytes
 from .world import World
@@ -25,6 +26,8 @@ class Track:
     """One epoch, as far as it was seen. Lists are by rank and shard; blocks are numbered by the shard."""
 
     starts: list[int]
+    leases: list[Lease]
+    """By shard."""
     low: list[list[int]]
     """Below, all results of this epoch have come."""
     next: list[list[int]]
@@ -44,7 +47,7 @@ class Watch:
     def __init__(self, world: World, flips: bool) -> None:
         """``flips``: bits may flip unnoticed."""
         self._flips = flips
-        self._world, self._lease = world, world.lease
+        self._world = world
         self._tracks: dict[int, Track] = {}
         self._op = {
             tensor.first + item.start + i: Op.SUM if item.phase is Phase.VALUES else Op.MAX
@@ -64,12 +67,12 @@ class Watch:
         """By the job's number, of blocks that have one."""
         self.resent = 0
 
-    def begin(self, job: int, token: int, starts: Sequence[int]) -> None:
-        """An epoch begins at blocks ``starts``, by shard."""
+    def begin(self, job: int, token: int, starts: Sequence[int], leases: Sequence[Lease]) -> None:
+        """An epoch begins at blocks ``starts``, with ``leases``, by shard."""
         world, ranks = self._world, range(self._world.workers)
         assert token not in self._tracks
         self._tracks[token] = Track(
-            list(starts), [list(starts) for _ in ranks], [list(starts) for _ in ranks],
+            list(starts), list(leases), [list(starts) for _ in ranks], [list(starts) for _ in ranks],
             {op: self._prefix(Kind.CONTRIBUTION, op, job, token) for op in Op},
             {self._prefix(kind, op, job, token): (kind, op)
              for kind, op in ((Kind.RESULT, Op.SUM), (Kind.RESULT, Op.MAX), (Kind.ACK, Op.SUM))},
@@ -96,16 +99,18 @@ class Watch:
 
     def name(self, shard: int, data: Bytes, size: int) -> str:
         """The blocks (the job's numbers) in a batch."""
-        raw, near = data.tobytes(), self._world.first // self._world.shards
-        blocks = [self._block(raw, at, near) * self._world.shards + shard for at in range(0, len(raw), size)]
-        return ", ".join(map(str, blocks))
+        raw, near, slots = data.tobytes(), self._world.first // self._world.shards, self._world.lease.slots
+        places = [PLACE.unpack_from(raw, at + PREFIX_BYTES) for at in range(0, len(raw), size)]
+        blocks = [Lease(slot & -slots, slots).block_at(slot, generation, near) for slot, generation in places]
+        return ", ".join(str(block * self._world.shards + shard) for block in blocks)
 
     def sent(self, rank: int, shard: int, token: int, data: Bytes, size: int) -> None:
         """``rank``, in the epoch of ``token``, sends."""
         track, raw, shards = self._tracks[token], data.tobytes(), self._world.shards
-        window, slots = self._lease.window, self._lease.slots
+        lease = track.leases[shard]
+        window, slots = lease.window, lease.slots
         for at in range(0, len(raw), size):
-            block = self._block(raw, at, track.next[rank][shard])
+            block = _block(raw, at, track.next[rank][shard], track.leases[shard])
             number = block * shards + shard
             op = self._op[number]
             want = self._owned(track.contribution[op], number)
@@ -124,11 +129,6 @@ class Watch:
                 assert block - slots < low[shard], f"rank {rank} reuses a slot that somebody needs, for {block}"
             track.next[rank][shard] = block + 1
 
-    def _block(self, raw: bytes, at: int, near: int) -> int:
-        slot, generation = PLACE.unpack_from(raw, at + PREFIX_BYTES)
-        assert self._lease.contains(slot)
-        return self._lease.block_at(slot, generation, near)
-
     def got(self, rank: int, shard: int, token: int, data: Bytes, size: int) -> list[int]:
         """``rank`` gets; the job's numbers of the blocks whose results of this epoch are among it, as they come."""
         track, raw, shards = self._tracks[token], data.tobytes(), self._world.shards
@@ -139,7 +139,7 @@ class Watch:
             kind, op = track.answers.get(prefix[: OWNER.start] + b"\0\0" + prefix[OWNER.stop :], (None, None))
             if kind is None:
                 continue
-            block = self._block(raw, at, track.next[rank][shard])
+            block = _block(raw, at, track.next[rank][shard], track.leases[shard])
             number = block * shards + shard
             if prefix != self._owned(prefix, number):
                 continue  # a bit of it has flipped
@@ -158,3 +158,9 @@ class Watch:
             beyond.remove(low[shard])
             low[shard] += 1
         return numbers
+
+
+def _block(raw: bytes, at: int, near: int, lease: Lease) -> int:
+    slot, generation = PLACE.unpack_from(raw, at + PREFIX_BYTES)
+    assert lease.contains(slot)
+    return lease.block_at(slot, generation, near)

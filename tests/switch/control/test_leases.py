@@ -23,34 +23,6 @@ def test_a_full_shard_gives_nothing() -> None:
     shard = BuddyAllocator(4)
     shard.allocate(4)
     assert shard.allocate(2) is None
-    assert not shard.allocate_at(2, 2)
-
-
-def test_a_wished_base_is_honoured_if_it_is_free() -> None:
-    shard = BuddyAllocator(16)
-    assert shard.allocate_at(6, 2)
-    assert shard.allocate(8) == 8
-    assert shard.allocate(4) == 0
-    assert not shard.allocate_at(6, 2)
-    assert not shard.allocate_at(0, 4)
-
-
-def test_a_wished_base_beyond_the_shard_is_not_free() -> None:
-    assert not BuddyAllocator(16).allocate_at(16, 4)
-
-
-def test_a_wished_base_that_is_no_multiple_of_the_size_is_no_lease() -> None:
-    shard = BuddyAllocator(64)
-    assert not shard.allocate_at(8, 16)
-    assert (shard.slots_leased, shard.largest_free) == (0, 64)
-
-
-def test_leases_do_not_move_to_where_none_can_be() -> None:
-    pool = LeasePool([64, 64])
-    leases = pool.lease(16)
-    with pytest.raises(NoRoom, match=r"slots 24 to 39 of shard 1 are no lease, which begins at a multiple of 16"):
-        pool.move(leases, (16, 24))
-    assert [shard.leased for shard in pool.shards] == [{0: 16}, {0: 16}]
 
 
 def test_returned_slots_merge_into_one_block() -> None:
@@ -82,18 +54,8 @@ def test_a_pool_leases_on_all_shards_or_on_none() -> None:
     assert pool.shards[0].largest_free == 16
 
 
-def test_a_lease_that_cannot_move_stays_where_it_is() -> None:
-    pool = LeasePool([16, 16])
-    mine, theirs = pool.lease(4), pool.lease(4)
-    with pytest.raises(NoRoom, match=r"slots 4 to 7 of shard 0"):
-        pool.move(mine, [4, 8])
-    assert [lease.base for lease in (*mine, *theirs)] == [0, 0, 4, 4]
-    assert pool.move(mine, [8, 12])[1].base == 12
-    assert pool.shards[1].leased == {4: 4, 12: 4}
-
-
 class BuddyMachine(RuleBasedStateMachine):
-    """Any sequence of leases, wished and not, and returns, against a set of slots in use."""
+    """Any sequence of leases and returns, against a set of slots in use."""
 
     @initialize(order=st.integers(1, 8))
     def start(self, order: int) -> None:
@@ -112,15 +74,6 @@ class BuddyMachine(RuleBasedStateMachine):
         assert (base is not None) == fits
         if base is not None:
             assert not self.used() & set(range(base, base + size))
-            self.mine[base] = size
-
-    @rule(order=st.integers(0, 8), place=st.integers(0, 300))
-    def allocate_at(self, order: int, place: int) -> None:
-        size = 1 << order
-        base = place * size
-        free = base + size <= self.slots and not self.used() & set(range(base, base + size))
-        assert self.shard.allocate_at(base, size) == free
-        if free:
             self.mine[base] = size
 
     @rule(choice=st.randoms(use_true_random=False))

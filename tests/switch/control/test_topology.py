@@ -12,13 +12,12 @@ from inagg_switch.control import events as ev
 from inagg_switch.control.admission import JobSpec, check
 from inagg_switch.control.events import ROOT
 from inagg_switch.control.explain import explain
-from inagg_switch.control.members import JoinRequest, Position, Resume
+from inagg_switch.control.members import JoinRequest, Resume
 from inagg_switch.control.policy import Policy
 from inagg_switch.control.refusals import Code, ControlError
 from inagg_switch.control.registry import Registry
 from inagg_switch.control.topology import AttachedSwitch, Topology
 from inagg_switch.driver import Shard
-from inagg_wire.slots import Lease
 
 ROOT_SHARDS = (Shard(("10.0.0.1", 47101), 1024),)
 
@@ -198,15 +197,6 @@ def test_a_quota_of_slots_counts_those_of_all_parts() -> None:
     registry.create(0.0, spec(4, window=32), "alice")
     with pytest.raises(ControlError, match="'alice' may have 384 slots on each shard at a time, and would have 512"):
         registry.create(0.0, replace(spec(4, window=32), name="b"), "alice")
-
-
-def test_slots_that_a_switch_without_parts_gave_a_job_are_not_taken_over_in_part() -> None:
-    """The root was alone before it restarted, perhaps: 32 slots from 32 on, and now it is 128."""
-    world = World(switch("a"))
-    with pytest.raises(ControlError, match=r"slots 32 to 159 of shard 0 are no lease, .* or start all ranks anew"):
-        world.join(0, "a", brings=Resume(1, 5, (Position(Lease(32, 32), 0),)))
-    assert world.registry.pool.largest_free == 1024
-    world.join(0, "a")  # nothing of it is left
 
 
 def test_a_switch_that_goes_ends_the_epochs_of_jobs_that_use_it() -> None:

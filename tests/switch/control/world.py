@@ -110,7 +110,7 @@ def spec(name: str = "job", workers: int = 2, window: int = 16, **rest: object) 
 def resume(epoch: ev.Epoch, *next_blocks: int, reason: str = "") -> Resume:
     """What a rank of ``epoch`` brings that needs ``next_blocks``, one per shard."""
     positions = tuple(
-        Position(binding.lease, block) for binding, block in zip(epoch.bindings, next_blocks, strict=True)
+        Position(binding.lease.slots, block) for binding, block in zip(epoch.bindings, next_blocks, strict=True)
     )
     return Resume(epoch.epoch, job_seed(epoch), positions, reason)
 

@@ -94,7 +94,7 @@ def hostile_request(rng: random.Random, method: str) -> bytes:
         return pb.CreateRequest(spec=spec).SerializeToString()
     if kind == 3:
         resume = pb.Resume(
-            epoch=rng.getrandbits(32), seed=rng.getrandbits(32), shards=[pb.Position(base=rng.getrandbits(24))]
+            epoch=rng.getrandbits(32), seed=rng.getrandbits(32), shards=[pb.Position(slots=rng.getrandbits(24))]
         )
         request = pb.JoinRequest(
             name="victim", rank=rng.randrange(3), member=rng.getrandbits(64), resume=resume, protocol=PROTOCOL

@@ -39,8 +39,7 @@ def assert_equal(a: list[Array], b: list[Array]) -> None:
 
 
 def two_at_once(switch: Switch) -> list[list[Array]]:
-    """The sums of two jobs that differ in format and in number of workers. Both are there before a rank joins, so each
-    has the same slots wherever this runs: the switch's rounding noise depends on them."""
+    """The sums of two jobs that differ in format and in number of workers."""
     with switch.client() as client:
         client.create(pb.JobSpec(name="train", workers=3, format="nat8", seed=5))
         client.create(pb.JobSpec(name="test", workers=2, format="dith8", seed=6))

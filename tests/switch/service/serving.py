@@ -42,7 +42,7 @@ def join_request(rank: int, spec: pb.JobSpec | None = None, **rest: object) -> p
 def resume(epoch: pb.JoinResponse, *next_blocks: int, reason: str = "") -> pb.Resume:
     """What a rank of an epoch brings: the next block of each shard."""
     shards = [
-        pb.Position(base=shard.lease.base, slots=shard.lease.slots, next_block=block)
+        pb.Position(slots=shard.lease.slots, next_block=block)
         for shard, block in zip(epoch.shards, next_blocks, strict=True)
     ]
     return pb.Resume(epoch=epoch.epoch, seed=epoch.spec.seed, shards=shards, reason=reason)
